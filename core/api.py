@@ -1,0 +1,254 @@
+"""The engine's vocabulary: requests in, events out. Plain values that cross a process border; no torch.
+
+A sequence is a line of positions made of spans. Every request that adds positions carries a
+`span_id` chosen by the caller, rising within a sequence; `Rollback` names the last span to keep.
+Requests of one sequence take effect in order: what follows an open media span waits until the
+encoder has flushed it. `Rollback`, `Interrupt` and `CloseSequence` act at once and also drop
+requests of later spans that still wait.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, NewType
+
+from sensorium.core.errors import EngineBusy as EngineBusy
+from sensorium.encoders.base import ClipHints, Word
+
+SequenceId = NewType("SequenceId", int)
+SpanId = NewType("SpanId", int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to choose tokens. `temperature` 0 is greedy; `seed` None draws one; `max_tokens` ≥ 1."""
+
+    max_tokens: int = 512
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSequence:
+    """Create an empty sequence. First request of its id."""
+
+    sequence_id: SequenceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendTokens:
+    """Append a span of token ids; prefilled in the next steps."""
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSpan:
+    """Open a media span at the end of the sequence; its encoder fills slots as media arrives."""
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    modality: str = "audio"
+    hints: ClipHints = field(default_factory=ClipHints)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendMedia:
+    """Sound for an open span: `samples` are native float32 bytes, mono, at the encoder's rate.
+
+    `pts` counts samples since the span was opened.
+    """
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    pts: int
+    samples: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSpan:
+    """No more media comes; the encoder settles what is pending, then `SpanClosed` is published."""
+
+    sequence_id: SequenceId
+    span_id: SpanId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generate:
+    """Sample a span of tokens once all before it is prefilled. Ends with `TurnEnded`.
+
+    A sampled stop token ends the span and is not part of it.
+    """
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """Stop the running or waiting `Generate`; it ends with `TurnEnded(reason="interrupted")`.
+
+    Without one it does nothing.
+    """
+
+    sequence_id: SequenceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """Drop every span with an id above `keep_through` (None: all), open and waiting ones too."""
+
+    sequence_id: SequenceId
+    keep_through: SpanId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSequence:
+    """Drop the sequence and free its blocks; `Closed` follows."""
+
+    sequence_id: SequenceId
+
+
+EngineRequest = (
+    OpenSequence
+    | AppendTokens
+    | OpenSpan
+    | AppendMedia
+    | CloseSpan
+    | Generate
+    | Interrupt
+    | Rollback
+    | CloseSequence
+)
+
+
+# --- events -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Positions of one generation: all before it, those of them not prefilled anew for it, output.
+
+    `num_uncached_tokens` = positions that were still to prefill when the `Generate` became the
+    next thing to do (the part of the prompt the user waited for).
+    """
+
+    num_prompt_tokens: int
+    num_uncached_tokens: int
+    num_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The encoder has taken `num_samples` more samples of this span: places in its queue are free."""
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    num_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """Words of an open span. `text` is newly settled (append it); `pending` replaces the former one.
+
+    `token_ids` are the ids of `text` that went into slots.
+    """
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    text: str
+    pending: str
+    words: tuple[Word, ...]
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanClosed:
+    """A media span is complete: `num_positions` in the sequence, `transcript` = all settled text.
+
+    `problem` is None or a sentence that says why it couldn't be heard well.
+    """
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    num_positions: int
+    transcript: str
+    token_ids: tuple[int, ...]
+    language: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """One or more token ids of the running generation, in order, without the stop token."""
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """The generation is over; `length` also when the context is full."""
+
+    sequence_id: SequenceId
+    span_id: SpanId
+    reason: Literal["stop", "length", "interrupted"]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The sequence is gone, with its blocks. Codes: `context_full`, `engine_lost`, `internal`, …"""
+
+    sequence_id: SequenceId
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """Answer to `CloseSequence`; nothing follows for this id."""
+
+    sequence_id: SequenceId
+
+
+EngineEvent = Progress | Heard | SpanClosed | Generated | TurnEnded | Failed | Closed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What the running engine serves.
+
+    `capacity` = how many people may talk at once in real time, estimated at warm-up.
+    """
+
+    name: str
+    max_positions: int
+    dtype: str
+    speech_encoder: str
+    audio_rate_hz: int
+    speech_languages: tuple[str, ...]
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLoad:
+    """How busy the engine is; published about once a second while anything runs.
+
+    `encoder_lag_s`: age of the oldest sound that waits for the encoder beyond its grid.
+    """
+
+    encoder_lag_s: float
+    encoder_busy: float
+    num_sequences: int
+    num_free_blocks: int
+    num_waiting_tokens: int

@@ -1,0 +1,40 @@
+"""What a model family is: a decoder over a paged cache, and the grammar of its text."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sensorium.core.batch import Batch
+    from sensorium.core.kv_cache import KVCache
+
+
+class Decoder(Protocol):
+    """A decoder as the runner sees it; shape letters as in core/batch.py."""
+
+    def embed(self, token_ids: "Tensor") -> "Tensor":
+        """Look rows up: [T] → [T, D]."""
+        ...
+
+    def forward(self, x: "Tensor", batch: "Batch", cache: "KVCache") -> "Tensor":
+        """Run all layers over the flat batch: [T, D] → [T, D]; writes this step's keys and values."""
+        ...
+
+    def logits(self, h: "Tensor") -> "Tensor":
+        """Final norm and head: [R, D] → [R, V]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """The control strings of a family's prompt. Each is a token of its own in the vocabulary.
+
+    A message reads `message_open`.format(role) + text + `message_close`; the model's reply begins
+    after `message_open`.format("assistant") and ends at one of `stop_tokens`.
+    """
+
+    message_open: str
+    message_close: str
+    stop_tokens: tuple[str, ...]
+    default_instructions: str
