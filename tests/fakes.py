@@ -1,0 +1,420 @@
+"""Stand-ins at the seams: an engine without torch, a transport without a network."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar, assert_never
+
+from sensorium.core.api import (
+    AppendMedia,
+    AppendTokens,
+    Closed,
+    CloseSequence,
+    CloseSpan,
+    EngineBusy,
+    EngineEvent,
+    EngineLoad,
+    EngineRequest,
+    Failed,
+    Generate,
+    Generated,
+    Heard,
+    Interrupt,
+    ModelInfo,
+    OpenSequence,
+    OpenSpan,
+    Progress,
+    Rollback,
+    SequenceId,
+    SpanClosed,
+    SpanId,
+    TurnEnded,
+    Usage,
+)
+from sensorium.encoders.base import Word
+from sensorium.gateway.events import ClientEvent, ServerEvent
+from sensorium.gateway.ports import TransportClosed
+
+RATE_HZ = 16_000
+MODEL = ModelInfo(
+    name="fake",
+    max_positions=2048,
+    dtype="float32",
+    speech_encoder="fake-speech",
+    audio_rate_hz=RATE_HZ,
+    speech_languages=("en",),
+    capacity=8,
+)
+
+Event = TypeVar("Event", bound=ServerEvent)
+OnEvents = Callable[[list[EngineEvent]], None]
+
+
+class FakeTokenizer:
+    """One id per word, with the space before it; ids are given out as words are first met.
+
+    `decode(encode(text)) == text`. >>> FakeTokenizer().encode("a b a b") gives [0, 1, 2, 1].
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._words: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of `text`."""
+        return [self._id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of `token_ids`; raises IndexError for an id never given out."""
+        return "".join(self._words[token_id] for token_id in token_ids)
+
+    def _id(self, word: str) -> int:
+        if word not in self._ids:
+            self._ids[word] = len(self._words)
+            self._words.append(word)
+        return self._ids[word]
+
+
+@dataclass(slots=True)
+class _Span:
+    """Positions of one span; `num_samples` of sound it was given."""
+
+    span_id: SpanId
+    num_positions: int = 0
+    num_samples: int = 0
+
+
+@dataclass(slots=True)
+class _Generation:
+    """A generation whose ids have been published up to `position`."""
+
+    request: Generate
+    token_ids: list[int]
+    usage: Usage
+    position: int = 0
+
+
+@dataclass(slots=True)
+class FakeSequence:
+    """What FakeEngine knows of one sequence."""
+
+    sequence_id: SequenceId
+    on_events: OnEvents
+    spans: list[_Span] = field(default_factory=list)
+    waiting: deque[EngineRequest] = field(default_factory=deque)
+    generation: _Generation | None = None
+    num_uncached: int = 0
+
+    @property
+    def num_positions(self) -> int:
+        """Positions of all spans."""
+        return sum(span.num_positions for span in self.spans)
+
+
+class FakeEngine:
+    """An EnginePort without an engine behind it.
+
+    `requests` records everything submitted, `open` included. Scripted by default: a test publishes
+    with `emit`. With `auto=True` it is a tiny perfect engine: it hears `transcript` in every clip
+    and answers every `Generate` with `reply`, `chunk` ids per event. With `held=True` a generation
+    stops after its first chunk until `release()` or an `Interrupt`.
+
+    Events are handed over by the running event loop's next round, as the real worker does; without
+    a running loop at once, inside `submit`.
+    """
+
+    def __init__(
+        self,
+        *,
+        auto: bool = False,
+        encode: Callable[[str], list[int]] | None = None,
+        transcript: str = " hello there",
+        reply: str = "General Kenobi, you are a bold one.",
+        chunk: int = 2,
+    ) -> None:
+        self.auto = auto
+        self.encode = encode or FakeTokenizer().encode
+        self.transcript = transcript
+        self.problem: str | None = None
+        self.reply = reply
+        self.chunk = chunk
+        self.held = False
+        self.busy = False
+        self.info: ModelInfo | None = MODEL
+        self.load: EngineLoad | None = None
+        self.requests: list[EngineRequest] = []
+        self.sequences: dict[SequenceId, FakeSequence] = {}
+        self._last_id = 0
+
+    # --- EnginePort -----------------------------------------------------------------------------
+
+    def new_sequence_id(self) -> SequenceId:
+        """Return 1, 2, 3, …"""
+        self._last_id += 1
+        return SequenceId(self._last_id)
+
+    def open(self, sequence_id: SequenceId, on_events: OnEvents) -> None:
+        """Open a sequence; EngineBusy if `busy` is set or `info` is None."""
+        if self.busy or self.info is None:
+            raise EngineBusy("the engine has no room for another sequence")
+        self.requests.append(OpenSequence(sequence_id=sequence_id))
+        self.sequences[sequence_id] = FakeSequence(sequence_id, on_events)
+
+    def submit(self, request: EngineRequest) -> None:
+        """Record the request and, with `auto`, obey it; EngineBusy if `busy` is set."""
+        if self.busy:
+            raise EngineBusy("the way to the engine is full")
+        self.requests.append(request)
+        sequence = self.sequences.get(request.sequence_id)
+        if sequence is not None and self.auto:
+            self._receive(sequence, request)
+
+    # --- the test's side ------------------------------------------------------------------------
+
+    def emit(self, *events: EngineEvent) -> None:
+        """Publish events, each to its sequence; those of unknown sequences vanish."""
+        for event in events:
+            sequence = self.sequences.get(event.sequence_id)
+            if sequence is not None:
+                self._deliver(sequence.on_events, [event])
+            if isinstance(event, Failed | Closed):
+                self.sequences.pop(event.sequence_id, None)
+
+    def lose(self, message: str = "the engine stopped unexpectedly and is being restarted") -> None:
+        """Die like a killed engine process: every sequence fails and `info` is None."""
+        self.info = None
+        for sequence_id in list(self.sequences):
+            self.emit(Failed(sequence_id=sequence_id, code="engine_lost", message=message))
+
+    def release(self) -> None:
+        """Let held generations run to their end, and later ones too."""
+        self.held = False
+        for sequence in list(self.sequences.values()):
+            self._generate(sequence)
+
+    # --- auto -----------------------------------------------------------------------------------
+
+    def _receive(self, sequence: FakeSequence, request: EngineRequest) -> None:
+        match request:
+            case Interrupt():
+                sequence.waiting = deque(r for r in sequence.waiting if not isinstance(r, Generate))
+                self._end(sequence, "interrupted")
+            case Rollback(keep_through=keep):
+                self._roll_back(sequence, -1 if keep is None else keep)
+            case CloseSequence(sequence_id=sequence_id):
+                self.emit(Closed(sequence_id=sequence_id))
+            case _:
+                sequence.waiting.append(request)
+                self._advance(sequence)
+
+    def _roll_back(self, sequence: FakeSequence, keep: int) -> None:
+        sequence.waiting = deque(
+            r for r in sequence.waiting if getattr(r, "span_id", keep + 1) <= keep
+        )
+        if sequence.generation and sequence.generation.request.span_id > keep:
+            sequence.generation = None
+        sequence.spans = [span for span in sequence.spans if span.span_id <= keep]
+        self._advance(sequence)
+
+    def _advance(self, sequence: FakeSequence) -> None:
+        """Obey waiting requests in order until one has to wait for a generation."""
+        while sequence.waiting and sequence.generation is None:
+            self._obey(sequence, sequence.waiting.popleft())
+
+    def _obey(self, sequence: FakeSequence, request: EngineRequest) -> None:
+        match request:
+            case AppendTokens(span_id=span_id, token_ids=token_ids):
+                sequence.spans.append(_Span(span_id, len(token_ids)))
+                sequence.num_uncached = len(token_ids)
+            case OpenSpan(span_id=span_id):
+                sequence.spans.append(_Span(span_id))
+            case AppendMedia(sequence_id=sequence_id, span_id=span_id, samples=samples):
+                num_samples = len(samples) // 4
+                self._span(sequence, span_id).num_samples += num_samples
+                self.emit(
+                    Progress(sequence_id=sequence_id, span_id=span_id, num_samples=num_samples)
+                )
+            case CloseSpan(span_id=span_id):
+                self._close_span(sequence, self._span(sequence, span_id))
+            case Generate():
+                prompt = Usage(
+                    num_prompt_tokens=sequence.num_positions,
+                    num_uncached_tokens=sequence.num_uncached,
+                    num_output_tokens=0,
+                )
+                sequence.generation = _Generation(request, self.encode(self.reply), prompt)
+                sequence.spans.append(_Span(request.span_id))
+                self._generate(sequence)
+            case OpenSequence() | Interrupt() | Rollback() | CloseSequence():
+                raise AssertionError(f"{request} does not wait its turn")
+            case _:
+                assert_never(request)
+
+    def _span(self, sequence: FakeSequence, span_id: SpanId) -> _Span:
+        return next(span for span in sequence.spans if span.span_id == span_id)
+
+    def _close_span(self, sequence: FakeSequence, span: _Span) -> None:
+        text = "" if self.problem else self.transcript
+        token_ids = tuple(self.encode(text))
+        span.num_positions = len(token_ids)
+        sequence.num_uncached = 0
+        heard = Heard(
+            sequence_id=sequence.sequence_id,
+            span_id=span.span_id,
+            text=text,
+            pending="",
+            words=spread_words(text, span.num_samples / RATE_HZ),
+            token_ids=token_ids,
+        )
+        closed = SpanClosed(
+            sequence_id=sequence.sequence_id,
+            span_id=span.span_id,
+            num_positions=len(token_ids),
+            transcript=text,
+            token_ids=token_ids,
+            language="en",
+            problem=self.problem,
+        )
+        self.emit(*([heard] if text else []), closed)
+
+    def _generate(self, sequence: FakeSequence) -> None:
+        """Publish the running generation chunk by chunk; a held one stops after its first."""
+        while generation := sequence.generation:
+            limit = min(len(generation.token_ids), generation.request.sampling.max_tokens)
+            start = generation.position
+            if start == limit:
+                self._end(sequence, "stop" if limit == len(generation.token_ids) else "length")
+                return
+            if self.held and start > 0:
+                return
+            generation.position = min(start + self.chunk, limit)
+            self.emit(
+                Generated(
+                    sequence_id=sequence.sequence_id,
+                    span_id=generation.request.span_id,
+                    token_ids=tuple(generation.token_ids[start : generation.position]),
+                )
+            )
+
+    def _end(
+        self, sequence: FakeSequence, reason: Literal["stop", "length", "interrupted"]
+    ) -> None:
+        generation, sequence.generation = sequence.generation, None
+        if generation is None:
+            return
+        self._span(sequence, generation.request.span_id).num_positions = generation.position
+        self.emit(
+            TurnEnded(
+                sequence_id=sequence.sequence_id,
+                span_id=generation.request.span_id,
+                reason=reason,
+                usage=Usage(
+                    num_prompt_tokens=generation.usage.num_prompt_tokens,
+                    num_uncached_tokens=generation.usage.num_uncached_tokens,
+                    num_output_tokens=generation.position,
+                ),
+            )
+        )
+        self._advance(sequence)
+
+    def _deliver(self, on_events: OnEvents, events: list[EngineEvent]) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            on_events(events)
+        else:
+            loop.call_soon(on_events, events)
+
+
+def spread_words(text: str, seconds: float) -> tuple[Word, ...]:
+    """Return the words of `text`, evenly spread over `seconds`."""
+    words = text.split()
+    step = seconds / len(words) if words else 0.0
+    return tuple(
+        Word(text=word, start_s=i * step, end_s=(i + 1) * step, probability=1.0)
+        for i, word in enumerate(words)
+    )
+
+
+class MemoryTransport:
+    """A Transport whose peer is the test.
+
+    `push` what the client sends, `sent` is what it was sent, `next` waits for an event of a type.
+    `closed` is (code, reason) once the server has closed. While `stalled` is cleared by `stall()`
+    the peer doesn't read, so `send` waits.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[ServerEvent] = []
+        self.closed: tuple[int, str] | None = None
+        self._incoming: asyncio.Queue[ClientEvent | None] = asyncio.Queue()
+        self._changed = asyncio.Condition()
+        self._reading = asyncio.Event()
+        self._reading.set()
+        self._cursor = 0
+        self._gone = False
+
+    async def receive(self) -> ClientEvent:
+        """Return the next pushed event; TransportClosed after `hang_up` or `close`."""
+        event = None if self.closed else await self._incoming.get()
+        if event is None:
+            self._incoming.put_nowait(None)
+            raise TransportClosed
+        return event
+
+    async def send(self, event: ServerEvent) -> None:
+        """Record the event; waits while stalled; TransportClosed when the peer is gone."""
+        await self._reading.wait()
+        if self._gone:
+            raise TransportClosed
+        async with self._changed:
+            self.sent.append(event)
+            self._changed.notify_all()
+
+    async def close(self, code: int, reason: str) -> None:
+        """End the connection; the first code and reason stay."""
+        async with self._changed:
+            self.closed = self.closed or (code, reason)
+            self._changed.notify_all()
+        self.hang_up()
+
+    def push(self, *events: ClientEvent) -> None:
+        """Send as the client."""
+        for event in events:
+            self._incoming.put_nowait(event)
+
+    def hang_up(self) -> None:
+        """Vanish as the client, after what was pushed."""
+        self._gone = True
+        self._incoming.put_nowait(None)
+        self._reading.set()
+
+    def stall(self) -> None:
+        """Stop reading as the client."""
+        self._reading.clear()
+
+    def resume(self) -> None:
+        """Read again as the client."""
+        self._reading.set()
+
+    async def next(self, kind: type[Event]) -> Event:
+        """Return the first `kind` after the last one returned; TransportClosed if none comes."""
+        async with self._changed:
+            while True:
+                while self._cursor < len(self.sent):
+                    event = self.sent[self._cursor]
+                    self._cursor += 1
+                    if isinstance(event, kind):
+                        return event
+                if self.closed:
+                    raise TransportClosed
+                await self._changed.wait()
+
+    async def wait_closed(self) -> tuple[int, str]:
+        """Wait until the server has closed; return code and reason."""
+        async with self._changed:
+            while self.closed is None:
+                await self._changed.wait()
+        return self.closed
