@@ -1,0 +1,68 @@
+"""One clip of the encoder pool: what waits to be encoded, since when, and how urgent it is."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from sensorium.encoders.base import Encoder
+from sensorium.encoders.media import AudioFrame
+
+Key = TypeVar("Key", bound=Hashable)
+
+FILE_SLACK_S = 5.0
+"""How much longer than a talker a clip that isn't live may wait before it goes first."""
+
+FILE_HOP_S = 1.0
+"""Sound of a clip that isn't live is handed on in runs of at least this length."""
+
+
+@dataclass(slots=True, eq=False)
+class Clip(Generic[Key]):
+    """One stream's clip. `due_at` is when it became ready, None while it isn't."""
+
+    key: Key
+    encoder: Encoder[Any]
+    state: Any
+    live: bool
+    frames: list[AudioFrame] = field(default_factory=list)
+    num_pending: int = 0
+    due_at: float | None = None
+    closing: bool = False
+    running: bool = False
+    gone: bool = False
+
+    def is_due(self) -> bool:
+        """Tell whether there is something to encode now."""
+        if self.closing:
+            return True
+        if not self.live:
+            return self.num_pending >= FILE_HOP_S * self.encoder.rate_hz
+        return self.num_pending > 0 and self.encoder.ready(self.state, self.num_pending)
+
+    def take_frame(self) -> AudioFrame | None:
+        """Join all pending sound into one frame and forget it."""
+        frames, self.frames, self.num_pending = self.frames, [], 0
+        if len(frames) < 2:
+            return frames[0] if frames else None
+        samples = np.concatenate([frame.samples for frame in frames])
+        return AudioFrame(pts=frames[0].pts, rate_hz=frames[0].rate_hz, samples=samples)
+
+    def kind(self) -> tuple[int, bool, bool]:
+        """Clips of one kind may share a batch."""
+        return id(self.encoder), self.closing, self.live
+
+    def urgency(self) -> tuple[bool, float]:
+        """Sort key: talkers who have finished, then whoever has been ready longest."""
+        since = self.due_at or 0.0
+        return not (self.closing and self.live), since if self.live else since + FILE_SLACK_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(Generic[Key]):
+    """Clips of one kind and the sound taken from each, None where none was pending."""
+
+    clips: list[Clip[Key]]
+    frames: list[AudioFrame | None]
+    final: bool

@@ -1,0 +1,263 @@
+"""Encoder threads beside the engine: ready sound of many streams becomes one batch.
+
+The pool owns which clips are encoded together and when. Whenever a thread is free it takes every
+clip that has reached its encoder's next grid point, so under load clips gather more sound between
+passes and partial words come less often, by themselves. It doesn't know sequences or tokens.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sensorium.encoders.base import ClipHints, Encoder, Output
+from sensorium.encoders.clip import Batch, Clip
+from sensorium.encoders.media import AudioFrame
+
+logger = logging.getLogger(__name__)
+
+Key = TypeVar("Key", bound=Hashable)
+Member = TypeVar("Member")
+OnOutput = Callable[[Key, int, Output, bool], None]
+
+FAILED = "The speech encoder failed on this sound."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLoad:
+    """How busy the pool is: age of the oldest clip that could be encoded, and the threads' share
+    of time spent encoding since the last report, in [0, 1]."""
+
+    lag_s: float
+    busy: float
+
+
+class EncoderPool(Generic[Key]):
+    """Batches the clips of many streams through their encoders.
+
+    `on_output(key, num_samples, output, final)` is called for each clip of a batch: `num_samples`
+    were taken since the last call; after `final` nothing follows for this key. It is called by a
+    pool thread without a lock held, or inside `open` or `push` where a clip can't be taken; one
+    call may still be under way when `drop` returns. All methods may be called by any thread.
+
+    Clips being closed go first, because someone waits for the answer; then the clip that has been
+    ready longest, together with all others that can share its batch. Without `start` nothing runs
+    but what the caller does through `run_once`.
+    """
+
+    def __init__(
+        self,
+        encoders: Mapping[str, Encoder[Any]],
+        *,
+        on_output: OnOutput[Key],
+        num_threads: int = 1,
+        max_batch: int = 8,
+        max_pending_s: float = 900.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._encoders = encoders
+        self._on_output = on_output
+        self._max_batch = max_batch
+        self._max_pending_s = max_pending_s
+        self._clock = clock
+        self._clips: dict[Key, Clip[Key]] = {}
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._busy_s = 0.0
+        self._reported_at = clock()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"encoder-{i}", daemon=True)
+            for i in range(num_threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let running batches end, drop everything else and join the threads."""
+        with self._changed:
+            self._stopping = True
+            for clip in list(self._clips.values()):
+                self._forget(clip)
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def open(self, key: Key, modality: str, hints: ClipHints) -> None:
+        """Begin a clip. One that can't be taken ends at once with a `problem`.
+
+        A modality without an encoder is such a problem; an open key is the caller's mistake.
+        """
+        encoder = self._encoders.get(modality)
+        if encoder is None:
+            known = ", ".join(sorted(self._encoders)) or "none"
+            problem = f"This server has no encoder for {modality!r} (it has: {known})."
+            self._on_output(key, 0, Output(problem=problem), True)
+            return
+        clip = Clip(key, encoder, encoder.open(hints), hints.live)
+        with self._changed:
+            assert key not in self._clips, f"clip {key} is open already"
+            self._clips[key] = clip
+
+    def push(self, key: Key, frame: AudioFrame) -> None:
+        """Add sound to a clip; ignored once the clip is closing or gone.
+
+        A clip whose waiting sound exceeds the bound ends with a `problem`.
+        """
+        with self._changed:
+            clip = self._clips.get(key)
+            if clip is None or clip.closing or not len(frame.samples):
+                return
+            clip.frames.append(frame)
+            clip.num_pending += len(frame.samples)
+            overflows = clip.num_pending > self._max_pending_s * frame.rate_hz
+            if overflows:
+                self._forget(clip)
+            else:
+                self._mark(clip)
+        if overflows:
+            limit = f"more than {self._max_pending_s:.0f} seconds of sound were waiting"
+            output = Output(problem=f"The speech encoder couldn't keep up: {limit}.")
+            self._on_output(key, clip.num_pending, output, True)
+
+    def close(self, key: Key) -> None:
+        """No more sound comes: encode what is left and end the clip; ignored if it is gone."""
+        with self._changed:
+            clip = self._clips.get(key)
+            if clip is not None and not clip.closing:
+                clip.closing = True
+                clip.due_at = None
+                self._mark(clip)
+
+    def drop(self, key: Key) -> None:
+        """Forget a clip without an answer; ignored if it is gone."""
+        with self._changed:
+            clip = self._clips.get(key)
+            if clip is not None:
+                self._forget(clip)
+
+    def load(self) -> PoolLoad:
+        """Return the load since the last call."""
+        with self._changed:
+            now = self._clock()
+            waiting = [clip.due_at for clip in self._clips.values() if clip.due_at is not None]
+            elapsed = (now - self._reported_at) * max(1, len(self._threads))
+            busy = self._busy_s / elapsed if elapsed > 0 else 0.0
+            self._busy_s, self._reported_at = 0.0, now
+            return PoolLoad(lag_s=now - min(waiting, default=now), busy=min(1.0, busy))
+
+    def run_once(self) -> bool:
+        """Encode one batch; False if nothing was ready."""
+        with self._changed:
+            batch = self._take_batch()
+        if batch is None:
+            return False
+        self._encode(batch)
+        return True
+
+    # --- which clips, when ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while (batch := self._take_batch()) is None and not self._stopping:
+                    self._changed.wait()
+            if batch is None:
+                return
+            self._encode(batch)
+
+    def _mark(self, clip: Clip[Key]) -> None:
+        """Note that a clip has become ready and wake a thread. The lock is held."""
+        if clip.running or clip.due_at is not None or not clip.is_due():
+            return
+        clip.due_at = self._clock()
+        self._changed.notify()
+
+    def _forget(self, clip: Clip[Key]) -> None:
+        clip.gone = True
+        del self._clips[clip.key]
+
+    def _take_batch(self) -> Batch[Key] | None:
+        """Choose the most urgent clip and all that can share its batch. The lock is held."""
+        due = sorted(
+            (clip for clip in self._clips.values() if clip.due_at is not None), key=Clip.urgency
+        )
+        if not due:
+            return None
+        clips = [clip for clip in due if clip.kind() == due[0].kind()][: self._max_batch]
+        for clip in clips:
+            clip.due_at = None
+            clip.running = True
+        frames = [clip.take_frame() for clip in clips]
+        return Batch(clips=clips, frames=frames, final=clips[0].closing)
+
+    # --- encoding -------------------------------------------------------------------------------
+
+    def _encode(self, batch: Batch[Key]) -> None:
+        """Push the batch's sound and, if its clips are being closed, flush them."""
+        started_at = self._clock()
+        self._push([(c, f) for c, f in zip(batch.clips, batch.frames, strict=True) if f])
+        if batch.final:
+            self._flush([clip for clip in batch.clips if not clip.gone])
+        with self._changed:
+            self._busy_s += self._clock() - started_at
+            for clip in batch.clips:
+                clip.running = False
+                if not clip.gone:
+                    self._mark(clip)
+
+    def _push(self, pushed: list[tuple[Clip[Key], AudioFrame]]) -> None:
+        def encode(part: list[tuple[Clip[Key], AudioFrame]]) -> list[Output]:
+            encoder = part[0][0].encoder
+            return encoder.push([frame for _, frame in part], [clip.state for clip, _ in part])
+
+        for (clip, frame), output in zip(pushed, _isolate(pushed, encode), strict=True):
+            self._deliver(clip, len(frame.samples), output, final=False)
+
+    def _flush(self, clips: list[Clip[Key]]) -> None:
+        def encode(part: list[Clip[Key]]) -> list[Output]:
+            return part[0].encoder.flush([clip.state for clip in part])
+
+        for clip, output in zip(clips, _isolate(clips, encode), strict=True):
+            self._deliver(clip, 0, output, final=True)
+
+    def _deliver(
+        self, clip: Clip[Key], num_samples: int, output: Output | None, *, final: bool
+    ) -> None:
+        """Hand an output on, unless the clip is gone; without one the clip ends with a problem."""
+        if output is None:
+            output, final = Output(problem=FAILED, encoder=clip.encoder.name), True
+        with self._changed:
+            if clip.gone:
+                return
+            if final:
+                self._forget(clip)
+        self._on_output(clip.key, num_samples, output, final)
+
+
+def _isolate(
+    members: list[Member], encode: Callable[[list[Member]], list[Output]]
+) -> list[Output | None]:
+    """Encode all at once; if that fails, one by one, so that only the culprits get None."""
+    if not members:
+        return []
+    try:
+        return [*encode(members)]
+    except Exception:
+        logger.exception("a batch of %d clips failed in the encoder", len(members))
+    if len(members) == 1:
+        return [None]
+    return [_encode_alone(member, encode) for member in members]
+
+
+def _encode_alone(member: Member, encode: Callable[[list[Member]], list[Output]]) -> Output | None:
+    try:
+        return encode([member])[0]
+    except Exception as error:
+        logger.warning("one clip fails alone and ends: %r", error)
+        return None

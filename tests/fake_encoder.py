@@ -1,0 +1,79 @@
+"""An encoder that hears a word every second and keeps a log of its batches."""
+
+import threading
+from dataclasses import dataclass, field
+
+from sensorium.encoders.base import ClipHints, Output, Word
+from sensorium.encoders.media import AudioFrame
+
+RATE_HZ = 16_000
+
+
+@dataclass
+class ScriptedState:
+    """Samples taken and words settled so far; `poisoned` makes every call with it fail."""
+
+    poisoned: bool
+    num_samples: int = 0
+    num_words: int = 0
+
+
+@dataclass
+class ScriptedEncoder:
+    """Hears " word<n>" for second n; the last second stays pending until the flush.
+
+    `batches` lists ("push" | "flush", batch size). A clip with the prompt "poison" fails.
+    While `gate` is cleared a call waits, which holds the pool's thread busy.
+    """
+
+    name: str = "scripted"
+    rate_hz: int = RATE_HZ
+    batches: list[tuple[str, int]] = field(default_factory=list)
+    gate: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        """Open the gate."""
+        self.gate.set()
+
+    def open(self, hints: ClipHints) -> ScriptedState:
+        """Return a new clip's state."""
+        return ScriptedState(poisoned=hints.prompt == "poison")
+
+    def ready(self, state: ScriptedState, num_samples: int) -> bool:
+        """Tell whether another whole second has come together."""
+        return state.num_samples % RATE_HZ + num_samples >= RATE_HZ
+
+    def push(self, frames: list[AudioFrame], states: list[ScriptedState]) -> list[Output]:
+        """Settle all whole seconds but the last."""
+        self._enter("push", states)
+        for frame, state in zip(frames, states, strict=True):
+            assert frame.pts == state.num_samples
+            state.num_samples += len(frame.samples)
+        return [self._settle(state, state.num_samples // RATE_HZ - 1) for state in states]
+
+    def flush(self, states: list[ScriptedState]) -> list[Output]:
+        """Settle everything."""
+        self._enter("flush", states)
+        return [self._settle(state, state.num_samples // RATE_HZ) for state in states]
+
+    def _enter(self, call: str, states: list[ScriptedState]) -> None:
+        self.batches.append((call, len(states)))
+        self.entered.set()
+        self.gate.wait()
+        if any(state.poisoned for state in states):
+            raise RuntimeError("poisoned clip")
+
+    def _settle(self, state: ScriptedState, num_words: int) -> Output:
+        words = tuple(
+            Word(text=f"word{n}", start_s=n, end_s=n + 1, probability=1.0)
+            for n in range(state.num_words, max(state.num_words, num_words))
+        )
+        state.num_words += len(words)
+        return Output(
+            text="".join(f" {word.text}" for word in words),
+            words=words,
+            pending=" …" if state.num_samples else "",
+            language="en",
+            encoder=self.name,
+        )
