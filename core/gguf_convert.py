@@ -1,0 +1,152 @@
+"""Turns a GGUF file of the Llama family into the Hugging Face layout, once, after a pull.
+
+`config.json`, `model.safetensors` (float32, memory-mapped at every start), `tokenizer.json` and
+`chat_template.jinja` are what transformers makes of the same file: equal tensors, equal token ids.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGUFReader, ReaderTensor, dequantize
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from sensorium.core.errors import BadCheckpoint
+
+_CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL of tokenizer.ggml.token_type
+
+_TENSOR_NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def convert(source: Path, directory: Path, progress: Callable[[str, int, int], None]) -> None:
+    """Write the four files of `source` into `directory`; raises BadCheckpoint on another family."""
+    reader = GGUFReader(source)
+    config = _config(reader)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    _write_tokenizer(reader, directory)
+    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    for done, tensor in enumerate(reader.tensors):
+        tensors[_hub_name(tensor.name)] = _dequantized(tensor, config)
+        progress(f"converting {source.name}", done + 1, len(reader.tensors))
+    progress("writing model.safetensors", 0, 0)
+    weights = directory / "model.safetensors"
+    save_file(tensors, weights, metadata={"format": "pt"})
+    weights.chmod(0o644)  # the library makes it readable by its owner alone
+
+
+def _value(reader: GGUFReader, key: str) -> Any:
+    field = reader.get_field(key)
+    if field is None:
+        raise BadCheckpoint(f"the GGUF file has no {key}")
+    return field.contents()
+
+
+def _config(reader: GGUFReader) -> dict[str, Any]:
+    architecture = _value(reader, "general.architecture")
+    if architecture != "llama":
+        raise BadCheckpoint(
+            f"GGUF files of architecture {architecture!r} are not known, only llama"
+        )
+    template = _value(reader, "tokenizer.chat_template")
+    width = _value(reader, "llama.embedding_length")
+    num_heads = _value(reader, "llama.attention.head_count")
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": width,
+        "intermediate_size": _value(reader, "llama.feed_forward_length"),
+        "num_hidden_layers": _value(reader, "llama.block_count"),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": _value(reader, "llama.attention.head_count_kv"),
+        "head_dim": width // num_heads,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rms_norm_eps": _value(reader, "llama.attention.layer_norm_rms_epsilon"),
+        "rope_theta": _value(reader, "llama.rope.freq_base"),
+        "max_position_embeddings": _value(reader, "llama.context_length"),
+        "vocab_size": len(_value(reader, "tokenizer.ggml.tokens")),
+        "tie_word_embeddings": all(t.name != "output.weight" for t in reader.tensors),
+        "bos_token_id": _value(reader, "tokenizer.ggml.bos_token_id"),
+        "eos_token_id": _value(reader, "tokenizer.ggml.eos_token_id"),
+        "torch_dtype": "float32",
+        "sensorium": {"grammar": "chatml"} if "<|im_start|>" in template else {},
+    }
+
+
+def _hub_name(name: str) -> str:
+    if name in _TENSOR_NAMES:
+        return _TENSOR_NAMES[name]
+    layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
+    if layer is None or layer[2] not in _LAYER_NAMES:
+        raise BadCheckpoint(f"unknown tensor {name} in the GGUF file")
+    return f"model.layers.{layer[1]}.{_LAYER_NAMES[layer[2]]}.weight"
+
+
+def _dequantized(tensor: ReaderTensor, config: dict[str, Any]) -> np.ndarray[Any, Any]:
+    weights = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
+    if ".attn_q." in tensor.name:
+        weights = _halves(weights, config["num_attention_heads"])
+    elif ".attn_k." in tensor.name:
+        weights = _halves(weights, config["num_key_value_heads"])
+    return np.ascontiguousarray(weights)
+
+
+def _halves(weights: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, Any]:
+    """Undo llama.cpp's row order of q and k: rotary pairs stand side by side there, here in halves.
+
+    One head of width 4: rows [0, 2, 1, 3] of the file become [0, 1, 2, 3].
+    """
+    rows, columns = weights.shape
+    pairs = weights.reshape(num_heads, rows // num_heads // 2, 2, columns)
+    return pairs.swapaxes(1, 2).reshape(rows, columns)
+
+
+def _write_tokenizer(reader: GGUFReader, directory: Path) -> None:
+    """Write a byte-level BPE tokenizer (GPT-2's) and the chat template.
+
+    `tokenizer.ggml.pre` is left aside, as transformers does when it reads the same file: SmolLM2's
+    own tokenizer isolates digits first, which changes ids only where a digit follows two or more
+    white-space characters (digits never merge in its vocabulary).
+    """
+    if _value(reader, "tokenizer.ggml.model") != "gpt2":
+        raise BadCheckpoint(
+            "only GGUF files with a byte-level BPE (gpt2) vocabulary can be converted"
+        )
+    tokens: list[str] = _value(reader, "tokenizer.ggml.tokens")
+    merges = [tuple(merge.split(" ")) for merge in _value(reader, "tokenizer.ggml.merges")]
+    kinds: list[int] = _value(reader, "tokenizer.ggml.token_type")
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [
+            AddedToken(token, normalized=False, special=True)
+            for token, kind in zip(tokens, kinds, strict=True)
+            if kind == _CONTROL
+        ]
+    )
+    tokenizer.save(str(directory / "tokenizer.json"))
+    template = _value(reader, "tokenizer.chat_template")
+    (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
