@@ -1,0 +1,84 @@
+"""The engine's sequences of one session: opened, refused, and closed whatever happens."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from sensorium.core.api import (
+    Closed,
+    CloseSequence,
+    EngineBusy,
+    EngineEvent,
+    EngineRequest,
+    Failed,
+    OpenSequence,
+    SequenceId,
+)
+from sensorium.gateway.ports import EnginePort
+
+RETRY_CLOSE_S = 0.05
+
+
+class Sequences:
+    """Keeps the books between a session, which thinks a refused sequence gone, and the engine.
+
+    Events of `on_events` are those of sequences that the session still knows.
+    """
+
+    def __init__(self, engine: EnginePort, on_events: Callable[[list[EngineEvent]], None]) -> None:
+        self._engine = engine
+        self._on_events = on_events
+        self._open: set[SequenceId] = set()
+        self._refused: set[SequenceId] = set()
+
+    def submit(self, requests: Iterable[EngineRequest]) -> list[EngineEvent]:
+        """Hand requests over; a sequence whose request is refused has failed (`engine_busy`)."""
+        failures: list[EngineEvent] = []
+        for request in requests:
+            sequence_id = request.sequence_id
+            if isinstance(request, OpenSequence):
+                failures += self._try(sequence_id, lambda i=sequence_id: self._begin(i))  # type: ignore[misc]
+            elif sequence_id in self._open and sequence_id not in self._refused:
+                failures += self._try(sequence_id, lambda r=request: self._engine.submit(r))  # type: ignore[misc]
+        self._close_refused()
+        return failures
+
+    async def close_all(self, timeout_s: float) -> None:
+        """Close what is still open; tries for `timeout_s` while the way to the engine is full."""
+        self._refused |= self._open
+        attempts = max(1, int(timeout_s / RETRY_CLOSE_S))
+        for _ in range(attempts):
+            if not self._close_refused():
+                return
+            await asyncio.sleep(RETRY_CLOSE_S)
+
+    def _begin(self, sequence_id: SequenceId) -> None:
+        self._engine.open(sequence_id, self._hear)
+        self._open.add(sequence_id)
+
+    def _try(self, sequence_id: SequenceId, hand_over: Callable[[], None]) -> list[EngineEvent]:
+        try:
+            hand_over()
+        except EngineBusy as error:
+            if sequence_id in self._open:
+                self._refused.add(sequence_id)
+            return [Failed(sequence_id=sequence_id, code="engine_busy", message=str(error))]
+        return []
+
+    def _hear(self, events: list[EngineEvent]) -> None:
+        known = [event for event in events if event.sequence_id not in self._refused]
+        for event in events:
+            if isinstance(event, Failed | Closed):
+                self._open.discard(event.sequence_id)
+                self._refused.discard(event.sequence_id)
+        if known:
+            self._on_events(known)
+
+    def _close_refused(self) -> bool:
+        """Try to close sequences whose session no longer wants them; True if some remain to try."""
+        for sequence_id in list(self._refused & self._open):
+            try:
+                self._engine.submit(CloseSequence(sequence_id=sequence_id))
+            except EngineBusy:
+                return True
+            self._open.discard(sequence_id)
+        return False
