@@ -13,7 +13,7 @@ from sensorium.core.api import EngineEvent, EngineRequest
 from sensorium.encoders.media import Samples
 from sensorium.gateway.events import ClientEvent, ErrorRaised, ServerEvent
 from sensorium.gateway.metrics import Metrics, SessionMeter
-from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.backlog import Backlog
 from sensorium.gateway.ports import EnginePort, Transport, TransportClosed
 from sensorium.gateway.sequences import Sequences
 from sensorium.gateway.settings import GatewaySettings
@@ -89,7 +89,7 @@ class Connection:
         self._settings = settings
         self._activity = open_activity(self._on_scores, self._fail)
         self._sequences = Sequences(engine, self._on_engine_events)
-        self._outbox = Outbox()
+        self._backlog = Backlog()
         self._inbox: list[EngineEvent | VoiceActivity] = []
         self._applying = False
         self._broken = False
@@ -152,7 +152,7 @@ class Connection:
             for event in events:
                 self._meter.queued(event)
             if events and not self._peer_gone:
-                self._outbox.extend(events)
+                self._backlog.extend(events)
                 self._to_send.set()
             if not self._inbox:
                 return
@@ -174,16 +174,16 @@ class Connection:
         logger.error("session %s failed", self._id, exc_info=error)
         self._broken = True
         self._inbox.clear()
-        self._outbox.clear()
+        self._backlog.clear()
         if not self._peer_gone:
-            self._outbox.extend([_INTERNAL_ERROR])
+            self._backlog.extend([_INTERNAL_ERROR])
         self._to_send.set()
         self._look_for_end()
 
     def _look_for_end(self) -> None:
         """Set `_over` once session and peer have both ended, or one has for too long."""
         ended = self._broken or self._session.closed
-        told = self._peer_gone or not (self._outbox or self._sending)
+        told = self._peer_gone or not (self._backlog or self._sending)
         if (ended or self._peer_gone) and self._ending_since is None:
             self._ending_since = self._loop.time()
             self._changed.set()
@@ -194,7 +194,7 @@ class Connection:
         if self._peer_gone:
             return
         self._peer_gone = True
-        self._outbox.clear()
+        self._backlog.clear()
         if not self._session.closed:
             self._apply(self._session.transport_closed)
         self._look_for_end()
@@ -224,7 +224,7 @@ class Connection:
             self._may_read.set()
 
     def _may_read_now(self) -> None:
-        has_room = self._outbox.num_bytes < self._settings.max_outgoing_kib * 512
+        has_room = self._backlog.num_bytes < self._settings.max_outgoing_kib * 512
         if self._session.wants_input() and has_room:
             self._pause_over = False
             self._may_read.set()
@@ -238,8 +238,8 @@ class Connection:
             while True:
                 await self._to_send.wait()
                 self._to_send.clear()
-                while self._outbox:
-                    await self._send(self._outbox.pop())
+                while self._backlog:
+                    await self._send(self._backlog.pop())
                     self._look_for_end()
         except TransportClosed:
             self._sending = False
@@ -253,7 +253,7 @@ class Connection:
     async def _send(self, event: ServerEvent) -> None:
         """Deliver one event; with a close code it is the last one. Raises TransportClosed."""
         self._sending = True
-        if self._outbox.num_bytes > self._settings.max_outgoing_kib * 1024:
+        if self._backlog.num_bytes > self._settings.max_outgoing_kib * 1024:
             await self._close_slow_client()
         try:
             async with asyncio.timeout(self._settings.max_send_s):
