@@ -11,9 +11,9 @@ from typing import Protocol
 
 from sensorium.core.api import EngineEvent, EngineRequest
 from sensorium.encoders.media import Samples
+from sensorium.gateway.backlog import Backlog
 from sensorium.gateway.events import ClientEvent, ErrorRaised, ServerEvent
 from sensorium.gateway.metrics import Metrics, SessionMeter
-from sensorium.gateway.backlog import Backlog
 from sensorium.gateway.ports import EnginePort, Transport, TransportClosed
 from sensorium.gateway.sequences import Sequences
 from sensorium.gateway.settings import GatewaySettings
