@@ -1,0 +1,162 @@
+"""The OpenAI Realtime dialect: JSON text in and out, no I/O and no order of its own."""
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, assert_never, get_args
+
+import msgspec
+from msgspec import UNSET
+
+from sensorium.gateway import events
+from sensorium.gateway.dialects import realtime_encode as encode
+from sensorium.gateway.dialects import realtime_types as wire
+from sensorium.gateway.dialects.realtime_decode import client_event
+from sensorium.gateway.dialects.realtime_faults import peer_error, quote
+from sensorium.gateway.errors import PeerError
+from sensorium.gateway.events import ClientEvent, Malformed, ServerEvent
+
+
+class _Envelope(msgspec.Struct):
+    """What is read first, so that an event with a fault in it still has a name."""
+
+    type: Any = UNSET
+    event_id: Any = None
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_EVENTS: Mapping[str, type[wire.AnyEvent]] = {
+    str(event.__struct_config__.tag): event for event in get_args(wire.AnyEvent)
+}
+_DECODERS = {name: msgspec.json.Decoder(event) for name, event in _EVENTS.items()}
+
+
+class RealtimeDialect:
+    """One connection's view of the protocol: it numbers what it says and recalls `audio.output`.
+
+    `live_transcripts` shows the unsettled words of a transcript as well, as events that the
+    protocol doesn't have; strict clients call an unknown event an error.
+    """
+
+    def __init__(self, *, live_transcripts: bool) -> None:
+        self._live_transcripts = live_transcripts
+        self._numbers = count(1)
+        self._audio_output: Mapping[str, Any] = encode.OUTPUT_PLACEHOLDER
+
+    def decode(self, message: str | bytes) -> ClientEvent:
+        """Return the event in a text frame (str) or binary frame (bytes); never raises for it.
+
+        What can't be read becomes Malformed, with the client's `event_id` if that could be.
+        """
+        event_id: str | None = None
+        try:
+            envelope = _open(message)
+            event_id = _event_id(envelope)
+            return client_event(_event(envelope, message))
+        except PeerError as error:
+            # The traceback's frames hold the message, which may be 20 MB.
+            return Malformed(error=error.with_traceback(None), event_id=event_id)
+        except RecursionError:
+            return Malformed(
+                error=PeerError("invalid_value", "The event is nested too deeply."),
+                event_id=event_id,
+            )
+
+    def encode(self, event: ServerEvent) -> str | None:
+        """Return the event as JSON text, or None if this client isn't shown it."""
+        if isinstance(event, events.TranscriptPartial) and not self._live_transcripts:
+            return None
+        if isinstance(event, encode.SessionEvent):
+            self._audio_output = encode.audio_output(event.config)
+        body = self._body(event)
+        body["event_id"] = f"evt_{next(self._numbers)}"
+        return msgspec.json.encode(body).decode()
+
+    def _body(self, event: ServerEvent) -> dict[str, Any]:
+        match event:
+            case events.SessionCreated() | events.SessionUpdated():
+                return encode.session_event(event)
+            case (
+                events.SpeechStarted()
+                | events.SpeechStopped()
+                | events.AudioCommitted()
+                | events.AudioCleared()
+            ):
+                return encode.audio_event(event)
+            case (
+                events.ItemAdded()
+                | events.ItemDone()
+                | events.ItemRetrieved()
+                | events.ItemDeleted()
+            ):
+                return encode.item_event(event)
+            case (
+                events.TranscriptDelta()
+                | events.TranscriptPartial()
+                | events.TranscriptCompleted()
+                | events.TranscriptFailed()
+            ):
+                return encode.transcript_event(event)
+            case events.ResponseCreated() | events.ResponseDone():
+                return encode.response_event(event, self._audio_output)
+            case (
+                events.OutputItemAdded()
+                | events.OutputPartAdded()
+                | events.OutputTextDelta()
+                | events.OutputTextDone()
+                | events.OutputPartDone()
+                | events.OutputItemDone()
+            ):
+                return encode.output_event(event)
+            case events.ErrorRaised():
+                return encode.error_event(event)
+            case _:
+                assert_never(event)
+
+
+def _open(message: str | bytes) -> _Envelope:
+    if isinstance(message, bytes):
+        raise PeerError("invalid_event", "Binary frames are not taken; send JSON in text frames.")
+    try:
+        return _ENVELOPE.decode(message)
+    except msgspec.ValidationError:
+        raise PeerError(
+            "invalid_event", "An event is a JSON object with a 'type', not another JSON value."
+        ) from None
+    except (msgspec.DecodeError, UnicodeError) as fault:
+        raise _not_json(fault) from None
+
+
+def _not_json(fault: Exception) -> PeerError:
+    return PeerError("invalid_json", f"Not JSON: {quote(str(fault))}; send one JSON object.")
+
+
+def _event_id(envelope: _Envelope) -> str | None:
+    event_id = envelope.event_id
+    if event_id is None:
+        return None
+    if not isinstance(event_id, str) or len(event_id) > wire.MAX_EVENT_ID_CHARS:
+        raise PeerError(
+            "invalid_value",
+            f"Invalid value for 'event_id'; expected a string of at most "
+            f"{wire.MAX_EVENT_ID_CHARS} characters.",
+            param="event_id",
+        )
+    return event_id
+
+
+def _event(envelope: _Envelope, message: str | bytes) -> wire.AnyEvent:
+    if not isinstance(envelope.type, str):
+        raise PeerError("invalid_event", "The event has no 'type' that is a string.", param="type")
+    decoder = _DECODERS.get(envelope.type)
+    if decoder is None:
+        raise PeerError(
+            "invalid_value",
+            f"Invalid value for 'type': '{quote(envelope.type)}'; expected {', '.join(_DECODERS)}.",
+            param="type",
+        )
+    try:
+        return decoder.decode(message)
+    except msgspec.ValidationError as fault:
+        raise peer_error(fault, _EVENTS[envelope.type]) from None
+    except msgspec.DecodeError as fault:
+        raise _not_json(fault) from None
