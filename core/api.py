@@ -1,4 +1,4 @@
-"""The engine's vocabulary: requests in, events out. Plain values that cross a process border; no torch.
+"""The engine's vocabulary: requests in, events out; plain values that cross a process border.
 
 A sequence is a line of positions made of spans. Every request that adds positions carries a
 `span_id` chosen by the caller, rising within a sequence; `Rollback` names the last span to keep.
@@ -148,7 +148,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The encoder has taken `num_samples` more samples of this span: places in its queue are free."""
+    """The encoder has taken `num_samples` more samples of this span: its queue has room."""
 
     sequence_id: SequenceId
     span_id: SpanId
@@ -157,7 +157,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """Words of an open span. `text` is newly settled (append it); `pending` replaces the former one.
+    """Words of an open span. `text` is newly settled; `pending` replaces the former one.
 
     `token_ids` are the ids of `text` that went into slots.
     """

@@ -1,4 +1,4 @@
-"""What every encoder is: frames of many streams in, rows or words out, all state passed in by the caller."""
+"""What every encoder is: frames of many streams in, rows or words out, state passed in."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -27,7 +27,7 @@ class ClipHints:
 
     `live`: sound arrives as it is spoken and partial words are wanted; otherwise only the result
     counts and the encoder may take the cheapest and most accurate way.
-    `language`: ISO 639-1 code, or None to let the encoder decide. `prompt`: text that precedes the clip.
+    `language`: ISO 639-1 code, or None to let the encoder decide. `prompt`: text before the clip.
     """
 
     live: bool = True

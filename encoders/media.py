@@ -1,4 +1,4 @@
-"""Decoded media as plain values: frames with a timestamp, and the error for bytes that are not what they claim."""
+"""Decoded media as plain values: frames with a timestamp, and the error for bad bytes."""
 
 from dataclasses import dataclass
 from typing import NewType
@@ -10,7 +10,7 @@ Samples = NDArray[np.float32]
 """Mono sound, float32 in [-1, 1], shape [num_samples]."""
 
 Pts = NewType("Pts", int)
-"""Presentation timestamp in ticks of the stream's own rate; for sound, samples since the stream began."""
+"""Presentation timestamp in ticks of the stream's own rate; for sound, samples from its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

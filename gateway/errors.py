@@ -1,8 +1,8 @@
-"""Errors by whose fault they are: that decides what the peer is told and how the connection ends."""
+"""Errors by whose fault they are: that decides what the peer is told, and how."""
 
 
 class GatewayError(Exception):
-    """Base: `code` is stable, `close_code` is the WebSocket code if it ends the session (None: it goes on)."""
+    """Base of all. `code` is stable; with a (WebSocket) `close_code` the session ends."""
 
     retryable = False
 

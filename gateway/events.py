@@ -35,7 +35,7 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One message of the conversation. `item_id` is "" on the way in where the session shall choose one."""
+    """One message of the conversation. An `item_id` of "" on the way in: the session chooses."""
 
     item_id: str
     role: Role
@@ -167,7 +167,7 @@ class DeleteItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateItem:
-    """Cut the model's sound to what was heard; there is none here, so the session answers an error."""
+    """Cut the model's sound to what was heard; answers are text, so this gets an error."""
 
     item_id: str
     event_id: str | None = None
@@ -175,9 +175,10 @@ class TruncateItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateResponse:
-    """Answer now. Overrides hold for this response only; `out_of_band` leaves the conversation alone.
+    """Answer now. Overrides hold for this response only.
 
-    `input` None = the conversation; else exactly these items. `max_output_tokens` 0 = as the session.
+    `out_of_band` leaves the conversation alone. `input` None = the conversation; else exactly these
+    items. `max_output_tokens` 0 = as the session.
     """
 
     instructions: str | None = None
@@ -318,7 +319,7 @@ class TranscriptDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptPartial:
-    """The unsettled words after the settled ones, replacing the former; only for clients that opted in."""
+    """The unsettled words after the settled ones, replacing the former; for clients that opted in."""
 
     item_id: str
     text: str
@@ -448,7 +449,7 @@ class ResponseDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    """Something went wrong. `event_id` names the client event at fault. With `close_code` the session ends."""
+    """Something went wrong. `event_id` names the client event at fault; `close_code` ends the session."""
 
     code: str
     message: str

@@ -19,7 +19,7 @@ class Transport(Protocol):
         ...
 
     async def send(self, event: ServerEvent) -> None:
-        """Deliver a server event; returns when the peer's buffer has room; raises TransportClosed."""
+        """Deliver an event; returns when the peer's buffer has room; raises TransportClosed."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -52,8 +52,8 @@ class EnginePort(Protocol):
         ...
 
     def submit(self, request: EngineRequest) -> None:
-        """Hand over a request of an open sequence; never blocks; raises EngineBusy if the way is full.
+        """Hand over a request of an open sequence; never blocks.
 
-        A request for a sequence that has failed or closed is dropped.
+        Raises EngineBusy if the way is full. A request for a sequence that has failed or closed is dropped.
         """
         ...

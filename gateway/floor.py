@@ -1,0 +1,195 @@
+"""Who has the floor: what a stream's sound means for the conversation, counted in media time.
+
+| floor | on                                                    | to    |
+|-------|-------------------------------------------------------|-------|
+| IDLE  | speech on the stream, or sound without turn detection | USER  |
+| USER  | commit, or silence past the endpoint                  | IDLE  |
+| IDLE  | a response is wanted and all spoken turns were heard  | MODEL |
+| MODEL | the engine ended the response, or cancel              | IDLE  |
+| MODEL | speech that may interrupt                             | USER  |
+
+Speech during a response that may not be interrupted is kept and heard after it. What the engine
+does for whoever has the floor is tail.py's.
+"""
+
+from collections.abc import Callable
+
+from sensorium.core.api import ModelInfo
+from sensorium.encoders.base import ClipHints
+from sensorium.encoders.media import Samples
+from sensorium.gateway.errors import PeerError
+from sensorium.gateway.events import (
+    AudioCleared,
+    AudioCommitted,
+    AudioPart,
+    Item,
+    ItemAdded,
+    ItemDone,
+    SessionConfig,
+    SpeechStarted,
+    SpeechStopped,
+)
+from sensorium.gateway.hearing import SpokenTurn
+from sensorium.gateway.ingest import Timeline
+from sensorium.gateway.listening import Listener
+from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.settings import SessionSettings
+from sensorium.gateway.tail import Tail
+from sensorium.gateway.turns import VAD_RATE_HZ, Change, VoiceActivity
+
+_MIN_COMMIT_MS = 100
+
+
+class Floor:
+    """One stream of sound and its turns."""
+
+    def __init__(
+        self,
+        *,
+        model: ModelInfo,
+        settings: SessionSettings,
+        config: SessionConfig,
+        outbox: Outbox,
+        tail: Tail,
+        new_id: Callable[[str], str],
+    ) -> None:
+        if model.audio_rate_hz != VAD_RATE_HZ:
+            raise ValueError(f"encoders must take {VAD_RATE_HZ} Hz, not {model.audio_rate_hz}")
+        self._settings = settings
+        self._config = config
+        self._outbox = outbox
+        self._tail = tail
+        self._hearing = tail.hearing
+        self._new_id = new_id
+        self._rate_hz = model.audio_rate_hz
+        self._timeline = Timeline(config.input_format, self._rate_hz)
+        self._listener = Listener(config.turn_detection, outbox.score)
+
+    def append(self, data: bytes) -> None:
+        """Take sound in the session's input format; raises PeerError when too much waits."""
+        limit_s = self._settings.max_buffered_s
+        if self._waiting_samples() > limit_s * self._rate_hz:
+            raise PeerError(
+                "buffer_overflow",
+                f"More than {limit_s:g} s of sound wait to be heard; this piece was dropped. "
+                "Send at speaking pace.",
+            )
+        self._append_undetected(self._listener.append(self._timeline.append(data)))
+
+    def hear(self, verdict: VoiceActivity) -> None:
+        """Take the verdict on the next window of sound."""
+        turn = self._hearing.current
+        heard = self._listener.hear(verdict, in_turn=turn is not None)
+        if heard is None:
+            return
+        if turn is None:
+            self._start_turn(heard.sound)
+            return
+        turn.append(heard.sound)
+        if heard.change is Change.STOPPED or turn.num_samples >= self._max_turn_samples():
+            self._outbox.say(
+                SpeechStopped(item_id=turn.item_id, audio_end_ms=self._listener.position_ms)
+            )
+            self._listener.end_turn()
+            detection = self._config.turn_detection
+            self._commit(turn, respond=detection is not None and detection.create_response)
+
+    def commit(self) -> None:
+        """The client says that the buffered sound is a turn; raises PeerError if there is none."""
+        turn = self._hearing.current
+        buffered = (turn.num_samples if turn else 0) + self._listener.num_unscored
+        buffered_ms = buffered * 1000 // self._rate_hz
+        if buffered_ms < _MIN_COMMIT_MS:
+            raise PeerError(
+                "input_audio_buffer_commit_empty",
+                f"The buffer holds {buffered_ms} ms of sound; a commit needs at least "
+                f"{_MIN_COMMIT_MS} ms.",
+            )
+        if not self._listener.is_detecting:
+            self._append_undetected(self._listener.append(self._timeline.flush()))
+        sound = self._listener.take_unscored()
+        turn = self._hearing.current or self._begin_turn(sound)
+        turn.append(sound)
+        self._listener.end_turn()
+        self._commit(turn, respond=False)
+
+    def clear(self) -> None:
+        """Throw away the sound that isn't committed."""
+        if self._hearing.current is not None:
+            self._hearing.drop_current()
+        self._listener.take_unscored()
+        self._listener.end_turn()
+        self._timeline.reset()
+        self._outbox.say(AudioCleared())
+
+    def hear_item(self, item_id: str, data: bytes) -> None:
+        """Hear the sound that came inside an item."""
+        timeline = Timeline(self._config.input_format, self._rate_hz)
+        turn = SpokenTurn(item_id=item_id, hints=ClipHints(live=False), committed=True)
+        turn.append(timeline.append(data))
+        turn.append(timeline.flush())
+        self._hearing.begin(turn)
+
+    def configure(self, config: SessionConfig) -> None:
+        """Use other settings; raises PeerError, and changes nothing, if they can't be used now."""
+        if config.input_format != self._config.input_format:
+            if self._hearing.current is not None or self._listener.num_unscored:
+                raise PeerError(
+                    "invalid_value",
+                    "The format can't change while uncommitted sound is buffered; commit or clear "
+                    "it first.",
+                    param="session.audio.input.format",
+                )
+            self._timeline.set_format(config.input_format)
+        turn = self._hearing.current
+        sound = self._listener.configure(config.turn_detection, in_turn=turn is not None)
+        if turn is not None:
+            turn.append(sound)
+        self._config = config
+
+    def wants_input(self) -> bool:
+        """Whether more sound is welcome."""
+        return self._waiting_samples() < self._settings.max_buffered_s * self._rate_hz / 2
+
+    def _waiting_samples(self) -> int:
+        return self._hearing.backlog_samples + self._listener.num_unscored
+
+    def _max_turn_samples(self) -> float:
+        return self._settings.max_turn_s * self._rate_hz
+
+    def _append_undetected(self, sound: Samples) -> None:
+        if not len(sound):
+            return
+        turn = self._hearing.current or self._begin_turn(sound)
+        if turn.num_samples + len(sound) > self._max_turn_samples():
+            raise PeerError(
+                "buffer_overflow",
+                f"A turn holds at most {self._settings.max_turn_s:g} s of sound; this piece was "
+                "dropped. Commit or clear the buffer.",
+            )
+        turn.append(sound)
+
+    def _begin_turn(self, sound: Samples) -> SpokenTurn:
+        start_ms = self._listener.position_ms - len(sound) * 1000 // self._rate_hz
+        turn = SpokenTurn(item_id=self._new_id("item"), start_ms=max(0, start_ms))
+        self._hearing.begin(turn)
+        return turn
+
+    def _start_turn(self, sound: Samples) -> None:
+        turn = self._begin_turn(sound)
+        self._outbox.say(SpeechStarted(item_id=turn.item_id, audio_start_ms=turn.start_ms))
+        detection = self._config.turn_detection
+        if detection is not None and detection.interrupt_response:
+            self._tail.interrupt()
+        turn.append(sound)
+
+    def _commit(self, turn: SpokenTurn, *, respond: bool) -> None:
+        turn.committed, turn.respond = True, respond
+        item = Item(item_id=turn.item_id, role="user", content=(AudioPart(),))
+        previous = self._tail.conversation.insert(item, None)
+        self._outbox.say(
+            AudioCommitted(item_id=turn.item_id, previous_item_id=previous),
+            ItemAdded(item=item, previous_item_id=previous),
+            ItemDone(item=item, previous_item_id=previous),
+        )
+        self._tail.drop_excess_items()

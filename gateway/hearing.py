@@ -1,0 +1,195 @@
+"""Spoken turns on their way through the engine: one after the other, each kept until it was heard.
+
+The first turn of the queue may be *live*: its span is open at the tail of the main sequence and
+its sound is encoded as it comes. The others wait. Sound is kept until its transcript is final, so
+that a turn survives the loss of the engine.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sensorium.core.api import AppendMedia, Heard, Progress, SpanClosed, SpanId
+from sensorium.core.text.prompt import Prompt
+from sensorium.encoders.base import ClipHints
+from sensorium.encoders.media import Samples
+from sensorium.gateway.events import Transcription
+from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.placement import Placement
+
+HOP_SAMPLES = 2048
+"""Sound is handed to the engine in pieces of at least 128 ms while a turn is open."""
+
+
+@dataclass(slots=True)
+class SpokenTurn:
+    """One turn of the user's speech.
+
+    `settled` is the text heard in this attempt, `told` what the peer has seen of it as deltas.
+    """
+
+    item_id: str
+    start_ms: int = 0
+    hints: ClipHints = field(default_factory=ClipHints)
+    committed: bool = False
+    respond: bool = False
+    settled: str = ""
+    told: str = ""
+    num_attempts: int = 0
+    refused_since: float | None = None
+    span: SpanId | None = None
+    closing: bool = False
+    chunks: list[Samples] = field(default_factory=list)
+    num_chunks_sent: int = 0
+    num_samples: int = 0
+    num_sent: int = 0
+    num_taken: int = 0
+
+    def append(self, samples: Samples) -> None:
+        """Add sound at the end."""
+        if len(samples):
+            self.chunks.append(samples)
+            self.num_samples += len(samples)
+
+    def start_over(self) -> None:
+        """Nothing of it stands in the engine (any more)."""
+        self.span = None
+        self.closing = False
+        self.settled = ""
+        self.num_chunks_sent = self.num_sent = self.num_taken = 0
+
+
+class Hearing:
+    """The queue of spoken turns of one session."""
+
+    def __init__(
+        self, outbox: Outbox, main: Placement, prompt: Prompt, *, max_in_flight: int
+    ) -> None:
+        self._outbox = outbox
+        self._main = main
+        self._head = prompt.open_message("user")
+        self._tail = prompt.close_message()
+        self._max_in_flight = max_in_flight
+        self._turns: deque[SpokenTurn] = deque()
+
+    @property
+    def current(self) -> SpokenTurn | None:
+        """The turn that still takes sound."""
+        return self._turns[-1] if self._turns and not self._turns[-1].committed else None
+
+    @property
+    def turns(self) -> list[SpokenTurn]:
+        """All turns that aren't heard to their end, oldest first."""
+        return list(self._turns)
+
+    @property
+    def first(self) -> SpokenTurn | None:
+        """The turn whose turn it is to be heard."""
+        return self._turns[0] if self._turns else None
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether a committed turn isn't heard to its end yet."""
+        return bool(self._turns) and self._turns[0].committed
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the first turn's span is open in the engine."""
+        return bool(self._turns) and self._turns[0].span is not None
+
+    @property
+    def backlog_samples(self) -> int:
+        """Sound accepted and not yet taken by an encoder."""
+        return sum(turn.num_samples - turn.num_taken for turn in self._turns)
+
+    def begin(self, turn: SpokenTurn) -> None:
+        """Queue a turn; one that is complete already goes before the one still being spoken."""
+        if turn.committed and self.current is not None:
+            if len(self._turns) == 1 and self.is_live:
+                self.step_aside()
+            self._turns.insert(len(self._turns) - 1, turn)
+        else:
+            self._turns.append(turn)
+
+    def drop_current(self) -> None:
+        """Forget the turn that still takes sound; its span, if live, is rolled back."""
+        turn = self._turns.pop()
+        if turn.span is not None:
+            self._main.discard_tail()
+
+    def drop_first(self) -> SpokenTurn:
+        """Forget the first turn (it can't be heard)."""
+        turn = self._turns.popleft()
+        if turn.span is not None and self._main.sequence_id is not None:
+            self._main.discard_tail()
+        return turn
+
+    def go_live(self, transcription: Transcription | None) -> None:
+        """Open the first turn's span at the tail of the main sequence, which must be in sync."""
+        turn = self._turns[0]
+        wanted = transcription or Transcription()
+        hints = ClipHints(
+            live=turn.hints.live, language=wanted.language, prompt=wanted.prompt or ""
+        )
+        turn.span = self._main.open_media(self._head, hints)
+
+    def step_aside(self) -> None:
+        """Take the live turn off the tail; it will be heard again from its beginning."""
+        self._main.discard_tail()
+        self.lost()
+
+    def lost(self) -> None:
+        """The engine forgot the live turn."""
+        if self._turns:
+            self._turns[0].start_over()
+
+    def feed(self) -> None:
+        """Hand over as much of the live turn's sound as the encoder's queue may hold."""
+        turn = self.first
+        if turn is None or turn.span is None:
+            return
+        fresh = turn.num_samples - turn.num_sent
+        if fresh and (fresh >= HOP_SAMPLES or turn.committed):
+            self._send(turn)
+        if turn.committed and turn.num_sent == turn.num_samples and not turn.closing:
+            turn.closing = True
+            self._main.close_media(turn.span)
+
+    def advance(self, event: Progress | Heard | SpanClosed) -> SpokenTurn | None:
+        """Take the engine's word on the live turn; returns it, or None if the event is stale."""
+        turn = self.first
+        if turn is None or turn.span != event.span_id:
+            return None
+        if isinstance(event, Progress):
+            turn.num_taken += event.num_samples
+            self.feed()
+        elif isinstance(event, SpanClosed):
+            self._turns.popleft()
+            self._main.complete(
+                ("item", turn.item_id), self._tail, len(self._head) + event.num_positions
+            )
+        return turn
+
+    def _send(self, turn: SpokenTurn) -> None:
+        assert turn.span is not None
+        assert self._main.sequence_id is not None
+        pieces: list[Samples] = []
+        room = self._max_in_flight - (turn.num_sent - turn.num_taken)
+        for chunk in turn.chunks[turn.num_chunks_sent :]:
+            if room <= 0:
+                break
+            room -= len(chunk)
+            pieces.append(chunk)
+        if pieces:
+            sound = np.concatenate(pieces)
+            self._outbox.ask(
+                AppendMedia(
+                    sequence_id=self._main.sequence_id,
+                    span_id=turn.span,
+                    pts=turn.num_sent,
+                    samples=sound.tobytes(),
+                )
+            )
+            turn.num_chunks_sent += len(pieces)
+            turn.num_sent += len(sound)

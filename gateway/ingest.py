@@ -1,0 +1,90 @@
+"""One timeline per stream: bytes of the session's input format → mono float32 at the model's rate.
+
+Positions count all sound ever appended, so that every time told to the peer is on one clock. What
+is speech and where a turn ends is decided in turns.py.
+"""
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from sensorium.encoders.media import Samples
+from sensorium.gateway.events import AudioFormat
+
+
+def _g711_tables() -> tuple[Samples, Samples]:
+    """Return decoding tables of μ-law and A-law (ITU-T G.711), each [256] float32 in [-1, 1]."""
+    code = np.arange(256)
+    u = ~code & 0xFF
+    magnitude = ((((u & 0x0F) << 3) + 0x84) << ((u & 0x70) >> 4)) - 0x84
+    mu = np.where(u & 0x80, -magnitude, magnitude)
+    a = code ^ 0x55
+    segment, mantissa = (a & 0x70) >> 4, (a & 0x0F) << 4
+    level = np.where(segment == 0, mantissa + 8, (mantissa + 0x108) << np.maximum(segment - 1, 0))
+    alaw = np.where(a & 0x80, level, -level)
+    return (mu / 32768).astype(np.float32), (alaw / 32768).astype(np.float32)
+
+
+_MU_LAW, _A_LAW = _g711_tables()
+
+
+class Timeline:
+    """Decodes and resamples one stream; state survives any split of the bytes.
+
+    `Timeline(format, rate_hz)` resamples with one stateful soxr stream, so that a clip cut into
+    packets gives the samples that the whole clip would.
+    """
+
+    def __init__(self, audio_format: AudioFormat, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._format = audio_format
+        self._odd = b""
+        self._resampler = self._new_resampler()
+
+    @property
+    def format(self) -> AudioFormat:
+        """The format that `append` reads."""
+        return self._format
+
+    def set_format(self, audio_format: AudioFormat) -> None:
+        """Read another format from now on; what the resampler still held is dropped."""
+        self._format = audio_format
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget a carried odd byte and the resampler's tail."""
+        self._odd = b""
+        self._resampler = self._new_resampler()
+
+    def append(self, data: bytes) -> Samples:
+        """Return the samples that `data` completes; [n] float32 at the model's rate."""
+        return self._resample(self._decode(data), last=False)
+
+    def flush(self) -> Samples:
+        """Return what the resampler still holds and begin afresh (end of a manual turn)."""
+        tail = self._resample(np.zeros(0, np.float32), last=True)
+        self.reset()
+        return tail
+
+    def _decode(self, data: bytes) -> Samples:
+        if self._format.encoding == "pcmu":
+            return _MU_LAW[np.frombuffer(data, np.uint8)]
+        if self._format.encoding == "pcma":
+            return _A_LAW[np.frombuffer(data, np.uint8)]
+        if self._odd or len(data) % 2:
+            data = self._odd + data
+            cut = len(data) - len(data) % 2
+            data, self._odd = data[:cut], data[cut:]
+        pcm: NDArray[np.int16] = np.frombuffer(data, "<i2")
+        return pcm.astype(np.float32) / 32768
+
+    def _new_resampler(self) -> "soxr.ResampleStream | None":
+        if self._format.rate_hz == self._rate_hz:
+            return None
+        return soxr.ResampleStream(self._format.rate_hz, self._rate_hz, 1, dtype="float32")
+
+    def _resample(self, samples: Samples, *, last: bool) -> Samples:
+        if self._resampler is None:
+            return samples
+        resampled: Samples = self._resampler.resample_chunk(samples, last=last)
+        return resampled

@@ -1,0 +1,131 @@
+"""Where each unit of the prompt stands in an engine sequence, and the requests that change it.
+
+The engine is told the difference only: what already stands there, in order, is kept; from the first
+difference on the sequence is rolled back and appended anew. A unit that is still being spoken or
+written grows at the tail and is kept like any other once it is complete.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sensorium.core.api import (
+    AppendTokens,
+    CloseSequence,
+    CloseSpan,
+    EngineRequest,
+    Generate,
+    OpenSequence,
+    OpenSpan,
+    Rollback,
+    SamplingParams,
+    SequenceId,
+    SpanId,
+)
+from sensorium.encoders.base import ClipHints
+from sensorium.gateway.conversation import Unit
+
+
+@dataclass(slots=True)
+class _Placed:
+    key: tuple[str, str]
+    last_span: SpanId
+    num_positions: int
+
+
+class Placement:
+    """Mirror of one engine sequence. Opens it on first use; `lost()` when the engine dropped it."""
+
+    def __init__(
+        self, new_sequence_id: Callable[[], SequenceId], ask: Callable[[EngineRequest], None]
+    ) -> None:
+        self._new_sequence_id = new_sequence_id
+        self._ask = ask
+        self._placed: list[_Placed] = []
+        self._num_spans = 0  # span ids rise for ever, also past a rollback
+        self._tail: SpanId | None = None  # the last span that stands in the sequence
+        self.sequence_id: SequenceId | None = None
+
+    @property
+    def num_positions(self) -> int:
+        """Positions of all complete units."""
+        return sum(placed.num_positions for placed in self._placed)
+
+    def sync(self, units: list[Unit]) -> None:
+        """Make the sequence hold exactly `units`."""
+        self._open()
+        same = 0
+        for placed, unit in zip(self._placed, units, strict=False):
+            if placed.key != unit.key:
+                break
+            same += 1
+        self._keep(same)
+        for unit in units[same:]:
+            span = self._append(unit.token_ids)
+            self._placed.append(_Placed(unit.key, span, len(unit.token_ids)))
+
+    def open_media(self, head: tuple[int, ...], hints: ClipHints) -> SpanId:
+        """Begin a spoken message at the tail: its head, then a span that the encoder fills."""
+        self._append(head)
+        span = self._next_span()
+        self._ask(OpenSpan(sequence_id=self._id(), span_id=span, hints=hints))
+        return span
+
+    def close_media(self, span: SpanId) -> None:
+        """No more sound comes for the open span."""
+        self._ask(CloseSpan(sequence_id=self._id(), span_id=span))
+
+    def generate(self, head: tuple[int, ...], sampling: SamplingParams) -> SpanId:
+        """Let the model write a message at the tail."""
+        self._append(head)
+        span = self._next_span()
+        self._ask(Generate(sequence_id=self._id(), span_id=span, sampling=sampling))
+        return span
+
+    def complete(self, key: tuple[str, str], tail: tuple[int, ...], num_positions: int) -> None:
+        """End the message at the tail and keep it as the unit `key`; counts without the tail."""
+        span = self._append(tail)
+        self._placed.append(_Placed(key, span, num_positions + len(tail)))
+
+    def discard_tail(self) -> None:
+        """Drop what stands after the last complete unit."""
+        if self.sequence_id is not None:
+            self._keep(len(self._placed))
+
+    def lost(self) -> None:
+        """The engine no longer has the sequence; the next use opens another."""
+        self.sequence_id = None
+        self._placed.clear()
+        self._num_spans = 0
+        self._tail = None
+
+    def close(self) -> None:
+        """Give the sequence back."""
+        if self.sequence_id is not None:
+            self._ask(CloseSequence(sequence_id=self.sequence_id))
+            self.lost()
+
+    def _open(self) -> None:
+        if self.sequence_id is None:
+            self.sequence_id = self._new_sequence_id()
+            self._ask(OpenSequence(sequence_id=self.sequence_id))
+
+    def _id(self) -> SequenceId:
+        assert self.sequence_id is not None, "sync() opens the sequence"
+        return self.sequence_id
+
+    def _next_span(self) -> SpanId:
+        self._num_spans += 1
+        self._tail = SpanId(self._num_spans)
+        return self._tail
+
+    def _append(self, token_ids: tuple[int, ...]) -> SpanId:
+        span = self._next_span()
+        self._ask(AppendTokens(sequence_id=self._id(), span_id=span, token_ids=token_ids))
+        return span
+
+    def _keep(self, num_units: int) -> None:
+        kept = self._placed[num_units - 1].last_span if num_units else None
+        if kept != self._tail:
+            self._ask(Rollback(sequence_id=self._id(), keep_through=kept))
+            self._tail = kept
+        del self._placed[num_units:]

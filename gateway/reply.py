@@ -1,0 +1,156 @@
+"""One response of the model, from `ResponseCreated` to `ResponseDone`: all opened is closed.
+
+The order is REALTIME's 7.1, and 7.6 and 7.7 when it ends early.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from sensorium.core.api import Usage
+from sensorium.core.text.channels import TextStream
+from sensorium.gateway.events import (
+    Item,
+    ItemAdded,
+    ItemDone,
+    OutputItemAdded,
+    OutputItemDone,
+    OutputPartAdded,
+    OutputPartDone,
+    OutputTextDelta,
+    OutputTextDone,
+    Response,
+    ResponseCreated,
+    ResponseDone,
+    ResponseUsage,
+    ServerEvent,
+    TextPart,
+)
+
+Status = Literal["completed", "cancelled", "incomplete", "failed"]
+
+
+class Reply:
+    """State of one response. Methods return the events that a step of it causes.
+
+    `in_conversation`: its item belongs to the conversation, so item events are told.
+    """
+
+    def __init__(
+        self,
+        *,
+        response_id: str,
+        item_id: str,
+        conversation_id: str | None,
+        previous_item_id: str | None,
+        max_output_tokens: int | None,
+        metadata: Mapping[str, str] | None,
+        text_stream: TextStream,
+    ) -> None:
+        self.response_id = response_id
+        self.in_conversation = conversation_id is not None
+        self.text = ""
+        self._item = Item(item_id=item_id, role="assistant", content=(), status="in_progress")
+        self._previous_item_id = previous_item_id
+        self._stream = text_stream
+        self._response = Response(
+            response_id=response_id,
+            status="in_progress",
+            conversation_id=conversation_id,
+            max_output_tokens=max_output_tokens,
+            metadata=metadata,
+        )
+
+    @property
+    def item(self) -> Item:
+        """The answer as an item of the conversation, as it stands."""
+        return self._item
+
+    def begin(self) -> list[ServerEvent]:
+        """Announce the response, its item and its empty part."""
+        return [
+            ResponseCreated(response=self._response),
+            OutputItemAdded(response_id=self.response_id, output_index=0, item=self._item),
+            *self._conversation_event(ItemAdded),
+            OutputPartAdded(
+                response_id=self.response_id, item_id=self._item.item_id, output_index=0
+            ),
+        ]
+
+    def write(self, token_ids: tuple[int, ...]) -> list[ServerEvent]:
+        """Add generated tokens; tells the text that they complete."""
+        return self._deltas([d.text for d in self._stream.push(token_ids)])
+
+    def end(
+        self,
+        status: Status,
+        *,
+        reason: str | None = None,
+        error: tuple[str, str] | None = None,
+        usage: ResponseUsage | None = None,
+    ) -> list[ServerEvent]:
+        """Close everything that is open, with the text so far."""
+        events = self._deltas([d.text for d in self._stream.finish()])
+        self._item = replace(
+            self._item,
+            status="completed" if status == "completed" else "incomplete",
+            content=(TextPart(text=self.text),),
+        )
+        self._response = replace(
+            self._response,
+            status=status,
+            reason=reason,
+            error=error,
+            output=(self._item,),
+            usage=usage or _usage(None, 0),
+        )
+        place = {
+            "response_id": self.response_id,
+            "item_id": self._item.item_id,
+        }
+        return [
+            *events,
+            OutputTextDone(**place, output_index=0, text=self.text),
+            OutputPartDone(**place, output_index=0, text=self.text),
+            *self._conversation_event(ItemDone),
+            OutputItemDone(response_id=self.response_id, output_index=0, item=self._item),
+            ResponseDone(response=self._response),
+        ]
+
+    def _deltas(self, texts: list[str]) -> list[ServerEvent]:
+        text = "".join(texts)
+        if not text:
+            return []
+        self.text += text
+        return [
+            OutputTextDelta(
+                response_id=self.response_id,
+                item_id=self._item.item_id,
+                output_index=0,
+                text=text,
+            )
+        ]
+
+    def _conversation_event(self, kind: type[ItemAdded] | type[ItemDone]) -> list[ServerEvent]:
+        if not self.in_conversation:
+            return []
+        return [kind(item=self._item, previous_item_id=self._previous_item_id)]
+
+
+def _usage(usage: Usage | None, audio_tokens: int) -> ResponseUsage:
+    if usage is None:
+        return ResponseUsage(
+            input_text_tokens=0, input_audio_tokens=0, cached_tokens=0, output_tokens=0
+        )
+    audio = min(audio_tokens, usage.num_prompt_tokens)
+    return ResponseUsage(
+        input_text_tokens=usage.num_prompt_tokens - audio,
+        input_audio_tokens=audio,
+        cached_tokens=usage.num_prompt_tokens - usage.num_uncached_tokens,
+        output_tokens=usage.num_output_tokens,
+    )
+
+
+def usage_of(usage: Usage, audio_tokens: int) -> ResponseUsage:
+    """Return the counts told to the peer; `audio_tokens` of the prompt came from sound."""
+    return _usage(usage, audio_tokens)

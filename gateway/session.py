@@ -1,0 +1,306 @@
+"""One client's conversation as a pure state machine: no sockets, no clock, no tasks.
+
+The connection calls `receive` (peer), `advance` (engine, detector), `handle_timer` and
+`transport_closed`, and after each call does what `events_to_send`, `requests_to_submit` and
+`windows_to_score` ask for. `receive` never raises for what a peer did. Who has the floor is
+decided in floor.py, who writes at the tail of the sequence in tail.py; here are the settings, the
+items and the session's life:
+
+| lifecycle | on                                        | to     |
+|-----------|-------------------------------------------|--------|
+| OPEN      | transport lost, shut down, expiry, idling | CLOSED |
+"""
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sensorium.core.api import EngineEvent, EngineRequest, ModelInfo, SequenceId
+from sensorium.core.text.prompt import Prompt
+from sensorium.encoders.media import Samples
+from sensorium.gateway.configuration import merged
+from sensorium.gateway.conversation import text_of
+from sensorium.gateway.errors import GatewayError, PeerError
+from sensorium.gateway.events import (
+    AppendAudio,
+    AudioPart,
+    CancelResponse,
+    ClearAudio,
+    ClientEvent,
+    CommitAudio,
+    CreateItem,
+    CreateResponse,
+    DeleteItem,
+    ErrorRaised,
+    Item,
+    ItemAdded,
+    ItemDone,
+    ItemRetrieved,
+    Malformed,
+    Nothing,
+    Part,
+    RetrieveItem,
+    ServerEvent,
+    SessionConfig,
+    SessionCreated,
+    SessionUpdated,
+    TruncateItem,
+    UpdateSession,
+)
+from sensorium.gateway.floor import Floor
+from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.settings import SessionSettings
+from sensorium.gateway.tail import Tail
+from sensorium.gateway.turns import VoiceActivity
+
+_CHARACTERS_PER_POSITION = 8
+"""No tokenizer packs more text into a position on average: longer texts are refused unread."""
+
+
+def random_id(prefix: str) -> str:
+    """Return an id that can't be guessed, at most 32 characters long."""
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+class Session:
+    """A session over one transport.
+
+    `now` is the caller's monotonic clock in seconds, `clock_unix` the wall clock at its start.
+    `live_transcripts`: the client wants words while the user speaks, also unsettled ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ModelInfo,
+        prompt: Prompt,
+        settings: SessionSettings,
+        new_sequence_id: Callable[[], SequenceId],
+        now: float,
+        clock_unix: float,
+        live_transcripts: bool = False,
+        new_id: Callable[[str], str] = random_id,
+    ) -> None:
+        self.session_id = new_id("sess")
+        self.closed = False
+        self.config = SessionConfig(instructions=settings.default_instructions)
+        self._model = model
+        self._prompt = prompt
+        self._settings = settings
+        self._new_id = new_id
+        self._expires = now + settings.max_session_s
+        self._expires_unix = int(clock_unix + settings.max_session_s)
+        self._last_event = now
+        self._outbox = Outbox()
+        self._tail = Tail(
+            model=model,
+            prompt=prompt,
+            settings=settings,
+            config=self.config,
+            outbox=self._outbox,
+            new_sequence_id=new_sequence_id,
+            new_id=new_id,
+            live_transcripts=live_transcripts,
+        )
+        self._conversation = self._tail.conversation
+        self._floor = Floor(
+            model=model,
+            settings=settings,
+            config=self.config,
+            outbox=self._outbox,
+            tail=self._tail,
+            new_id=new_id,
+        )
+        self._outbox.say(
+            SessionCreated(
+                session_id=self.session_id,
+                model=model.name,
+                expires_at=self._expires_unix,
+                config=self.config,
+            )
+        )
+
+    # --- what the connection calls ---------------------------------------------------------------
+
+    def receive(self, event: ClientEvent, now: float) -> None:
+        """Take an event of the peer; a fault of the peer becomes an ErrorRaised."""
+        if self.closed:
+            return
+        self._last_event = now
+        try:
+            self._dispatch(event, now)
+        except GatewayError as error:
+            self._raise(error, event.event_id)
+        self._tail.pump(now)
+
+    def advance(self, events: Iterable[EngineEvent | VoiceActivity], now: float) -> None:
+        """Take events of the engine and verdicts of the speech detector, in order."""
+        if self.closed:
+            return
+        for event in events:
+            if isinstance(event, VoiceActivity):
+                self._floor.hear(event)
+            else:
+                self._tail.advance(event, now)
+        self._tail.pump(now)
+
+    def transport_closed(self, now: float) -> None:
+        """The peer is gone: give everything back."""
+        if not self.closed:
+            self.closed = True
+            self._tail.close("client_gone", "The client is gone.")
+
+    def handle_timer(self, now: float) -> None:
+        """Do what is due; harmless if called early."""
+        if self.closed:
+            return
+        if now >= self._expires:
+            limit = f"{self._settings.max_session_s:g} s"
+            self.shut_down(now, 1001, "session_expired", f"The session reached its {limit} limit.")
+        elif now >= self._last_event + self._settings.idle_timeout_s:
+            idle = f"{self._settings.idle_timeout_s:g} s"
+            self.shut_down(now, 1000, "session_idle", f"Nothing was received for {idle}.")
+        else:
+            self._tail.pump(now)
+
+    def next_deadline(self) -> float | None:
+        """Return when `handle_timer` is due next."""
+        if self.closed:
+            return None
+        deadline = min(self._expires, self._last_event + self._settings.idle_timeout_s)
+        retry = self._tail.next_deadline()
+        return deadline if retry is None else min(deadline, retry)
+
+    def shut_down(self, now: float, code: int, code_name: str, message: str) -> None:
+        """End the session with an error event that says why; running responses end first."""
+        if self.closed:
+            return
+        self._tail.close(code_name, message)
+        self._outbox.say(
+            ErrorRaised(code=code_name, message=message, is_ours=True, close_code=code)
+        )
+        self.closed = True
+
+    def events_to_send(self) -> list[ServerEvent]:
+        """Return the events for the peer since the last call."""
+        return self._outbox.take_events()
+
+    def requests_to_submit(self) -> list[EngineRequest]:
+        """Return the requests for the engine since the last call."""
+        return self._outbox.take_requests()
+
+    def windows_to_score(self) -> list[Samples]:
+        """Return windows of 512 samples at 16 kHz; each wants one VoiceActivity, in order."""
+        return self._outbox.take_windows()
+
+    def wants_input(self) -> bool:
+        """Whether the connection should go on reading; False while much sound waits."""
+        return self._floor.wants_input()
+
+    # --- client events ---------------------------------------------------------------------------
+
+    def _dispatch(self, event: ClientEvent, now: float) -> None:
+        match event:
+            case AppendAudio():
+                self._floor.append(event.data)
+            case CommitAudio():
+                self._floor.commit()
+            case ClearAudio():
+                self._floor.clear()
+            case UpdateSession():
+                self._update(event)
+            case CreateItem():
+                self._create_item(event)
+            case RetrieveItem():
+                item = self._known("retrieve", event.item_id)
+                self._outbox.say(ItemRetrieved(item=item))
+            case DeleteItem():
+                self._known("delete", event.item_id)
+                self._tail.forget(event.item_id)
+            case TruncateItem():
+                self._known("truncate", event.item_id)
+                raise PeerError(
+                    "invalid_value",
+                    "Only the sound of an answer can be truncated; answers here are text.",
+                    param="item_id",
+                )
+            case CreateResponse():
+                self._tail.respond(event, now)
+            case CancelResponse():
+                self._tail.cancel(event.response_id)
+            case Malformed():
+                self._raise(event.error, event.event_id)
+            case Nothing():
+                pass
+
+    def _update(self, event: UpdateSession) -> None:
+        config = merged(self.config, event.changes)
+        self._floor.configure(config)
+        self._tail.configure(config)
+        self.config = config
+        self._outbox.say(
+            SessionUpdated(
+                session_id=self.session_id,
+                model=self._model.name,
+                expires_at=self._expires_unix,
+                config=config,
+            )
+        )
+
+    def _create_item(self, event: CreateItem) -> None:
+        item = replace(event.item, item_id=event.item.item_id or self._new_id("item"))
+        self._check_size(item)
+        sound = [part.data for part in item.content if isinstance(part, AudioPart) and part.data]
+        item = replace(item, content=tuple(_without_sound(part) for part in item.content))
+        previous = self._conversation.insert(item, event.previous_item_id)
+        self._outbox.say(
+            ItemAdded(item=item, previous_item_id=previous),
+            ItemDone(item=item, previous_item_id=previous),
+        )
+        if sound:
+            self._floor.hear_item(item.item_id, b"".join(sound))
+        self._tail.drop_excess_items()
+
+    def _check_size(self, item: Item) -> None:
+        limit = self._tail.max_item_positions
+        text = text_of(item)
+        if len(text) <= limit * _CHARACTERS_PER_POSITION:
+            count = len(self._prompt.text(text))
+            if count <= limit:
+                return
+            size = f"{count} tokens"
+        else:
+            size = f"{len(text)} characters"
+        raise PeerError(
+            "invalid_value",
+            f"The item's text has {size}; this model takes at most {limit} tokens an item.",
+            param="item.content",
+        )
+
+    def _known(self, verb: str, item_id: str) -> Item:
+        if item_id not in self._conversation:
+            raise PeerError(
+                f"item_{verb}_invalid_item_id",
+                f"There is no item '{item_id}' in this conversation.",
+                param="item_id",
+            )
+        return self._conversation[item_id]
+
+    def _raise(self, error: GatewayError, event_id: str | None) -> None:
+        self._outbox.say(
+            ErrorRaised(
+                code=error.code,
+                message=error.message,
+                param=error.param,
+                event_id=event_id,
+                is_ours=not isinstance(error, PeerError),
+                close_code=error.close_code,
+            )
+        )
+        if error.close_code is not None:
+            self._tail.close(error.code, error.message)
+            self.closed = True
+
+
+def _without_sound(part: Part) -> Part:
+    return replace(part, data=None) if isinstance(part, AudioPart) else part

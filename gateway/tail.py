@@ -1,0 +1,306 @@
+"""The tail of the main sequence: one writer at a time, the live spoken turn or the active response.
+
+`pump` gives the tail to whoever is next. Committed turns are heard before a response starts; a turn
+that is still being spoken makes way for one and is heard again from its beginning. When the engine
+is full or gone, everything stays queued and is tried again.
+"""
+
+from collections.abc import Callable
+
+from sensorium.core.api import (
+    Closed,
+    EngineEvent,
+    Failed,
+    Generated,
+    Heard,
+    ModelInfo,
+    Progress,
+    SequenceId,
+    SpanClosed,
+    TurnEnded,
+)
+from sensorium.core.text.channels import TextStream
+from sensorium.core.text.prompt import Prompt
+from sensorium.gateway.answering import Answering, Run
+from sensorium.gateway.conversation import Conversation, Unit
+from sensorium.gateway.errors import PeerError
+from sensorium.gateway.events import CreateResponse, ItemDeleted, SessionConfig
+from sensorium.gateway.hearing import Hearing, SpokenTurn
+from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.placement import Placement
+from sensorium.gateway.reply import Reply
+from sensorium.gateway.settings import SessionSettings
+from sensorium.gateway.transcripts import Transcripts
+
+_RETRY_S = 0.5
+"""Pause between two tries while the engine is full or restarting."""
+_MAX_WAIT_S = 60.0
+"""After so long without an engine a turn or response is given up."""
+_MAX_ATTEMPTS = 3
+"""A turn that fails the engine this often is given up: it may be what breaks it."""
+_TURN_POSITIONS = 512
+"""Positions kept free for a spoken turn when it begins: about two minutes of speech."""
+_AFTER_CUT = 0.8
+"""A conversation that is too long is cut to this share, so that not every turn cuts again."""
+_MAX_IN_FLIGHT_S = 30
+
+
+class Tail:
+    """Spoken turns, responses and the main sequence of one session, and their order."""
+
+    def __init__(
+        self,
+        *,
+        model: ModelInfo,
+        prompt: Prompt,
+        settings: SessionSettings,
+        config: SessionConfig,
+        outbox: Outbox,
+        new_sequence_id: Callable[[], SequenceId],
+        new_id: Callable[[str], str],
+        live_transcripts: bool,
+    ) -> None:
+        self._model = model
+        self._prompt = prompt
+        self._settings = settings
+        self._outbox = outbox
+        self._new_id = new_id
+        self._conversation_id = new_id("conv")
+        self._main = Placement(new_sequence_id, outbox.ask)
+        self._config = config
+        self.conversation = Conversation(prompt)
+        self.hearing = Hearing(
+            outbox, self._main, prompt, max_in_flight=_MAX_IN_FLIGHT_S * model.audio_rate_hz
+        )
+        self.answering = Answering(outbox, self.conversation, prompt, new_sequence_id)
+        self.transcripts = Transcripts(outbox, config.transcription, live=live_transcripts)
+        self._answer_soon = False
+        self._blocked_until = 0.0
+
+    @property
+    def max_item_positions(self) -> int:
+        """The longest item that a prompt can hold with room for an answer."""
+        return self._model.max_positions - self._reserve(self._settings.max_output_tokens) - 64
+
+    def configure(self, config: SessionConfig) -> None:
+        """Use other settings from the next turn or response on."""
+        self._config = config
+        self.transcripts.transcription = config.transcription
+
+    def next_deadline(self) -> float | None:
+        """Return when `pump` should be tried again, if it is blocked."""
+        wanted = self.hearing.first is not None or self.answering.waiting
+        return self._blocked_until if wanted and self._blocked_until else None
+
+    # --- responses -------------------------------------------------------------------------------
+
+    def respond(self, request: CreateResponse, now: float) -> None:
+        """Announce a response; it starts as soon as all committed turns were heard."""
+        active = self.answering.active
+        if not request.out_of_band and active is not None:
+            raise PeerError(
+                "conversation_already_has_active_response",
+                f"Conversation already has an active response: {active.reply.response_id}. "
+                "Wait for its response.done, or cancel it.",
+            )
+        if request.input is not None:
+            self.conversation.units_of("", request.input)  # names an unknown reference now
+        other_head = request.instructions not in (None, self._config.instructions)
+        is_fork = request.out_of_band or other_head or request.input is not None
+        wanted = request.max_output_tokens or self._config.max_output_tokens
+        reply = Reply(
+            response_id=self._new_id("resp"),
+            item_id=self._new_id("item"),
+            conversation_id=None if request.out_of_band else self._conversation_id,
+            previous_item_id=self.conversation.last_id,
+            max_output_tokens=wanted,
+            metadata=request.metadata,
+            text_stream=TextStream(self._prompt.tokenizer),
+        )
+        self._answer_soon = self._answer_soon and request.out_of_band
+        self.answering.announce(
+            Run(
+                reply=reply,
+                request=request,
+                placement=self.answering.new_fork() if is_fork else self._main,
+                is_fork=is_fork,
+                max_tokens=wanted or self._settings.max_output_tokens,
+                since=now,
+            )
+        )
+
+    def cancel(self, response_id: str | None) -> None:
+        """Stop a response, by default the active one; raises PeerError if there is none."""
+        run = self.answering.active if response_id is None else self.answering.get(response_id)
+        if run is None:
+            raise PeerError(
+                "response_cancel_not_active",
+                "Cancellation failed: no active response found"
+                + (f" with id '{response_id}'" if response_id else ""),
+                param="response_id" if response_id else None,
+            )
+        self.answering.stop(run, "client_cancelled")
+
+    def interrupt(self) -> None:
+        """The user speaks: stop the active response, and don't start one that was due."""
+        self._answer_soon = False
+        if (active := self.answering.active) is not None:
+            self.answering.stop(active, "turn_detected")
+
+    # --- the engine's word -----------------------------------------------------------------------
+
+    def advance(self, event: EngineEvent, now: float) -> None:
+        """Take an event of the engine; stale ones (of dropped spans and sequences) are ignored."""
+        match event:
+            case Heard() | Progress() | SpanClosed():
+                if event.sequence_id == self._main.sequence_id:
+                    turn = self.hearing.advance(event)
+                    if turn is not None and isinstance(event, Heard):
+                        self.transcripts.heard(turn, event)
+                    elif turn is not None and isinstance(event, SpanClosed):
+                        self._heard_to_the_end(turn, event)
+            case Generated() | TurnEnded():
+                self.answering.advance(event)
+            case Failed():
+                self._failed(event, now)
+            case Closed():
+                pass
+
+    def pump(self, now: float) -> None:
+        """Give the tail to whoever is next, and the encoder what it may have."""
+        if now < self._blocked_until:
+            return
+        self._blocked_until = 0.0
+        if self._answer_soon and self.answering.active is None:
+            self._answer_soon = False
+            self.respond(CreateResponse(), now)
+        if not self.hearing.has_committed:
+            for run in self.answering.waiting:
+                self._start(run)
+        active = self.answering.active
+        on_main = active is not None and not active.is_fork and active.span is not None
+        if self.hearing.first is not None and not self.hearing.is_live and not on_main:
+            units = self._fitting(_TURN_POSITIONS + self._reserve(self._settings.max_output_tokens))
+            self._main.sync(units)
+            self.hearing.go_live(self._config.transcription)
+        self.hearing.feed()
+
+    def close(self, code: str, message: str) -> None:
+        """End every response with an error and give all sequences back."""
+        for run in self.answering.all:
+            self.answering.end(run, "failed", error=(code, message))
+        self._main.close()
+
+    def drop_excess_items(self) -> None:
+        """Keep the number of items within its limit."""
+        while len(self.conversation) > self._settings.max_items and self._drop_oldest():
+            pass
+
+    def forget(self, item_id: str) -> None:
+        """Remove an item; the next prompt is rolled back to before it."""
+        self.conversation.remove(item_id)
+        self._outbox.say(ItemDeleted(item_id=item_id))
+
+    def _start(self, run: Run) -> None:
+        reserve = self._reserve(run.max_tokens)
+        units = self._units_for(run, reserve)
+        if sum(len(unit.token_ids) for unit in units) > self._model.max_positions - reserve:
+            message = (
+                f"The conversation is longer than this model's {self._model.max_positions} "
+                "positions; delete items or use truncation 'auto'."
+            )
+            self.answering.end(run, "failed", error=("context_length_exceeded", message))
+            return
+        if not run.is_fork and self.hearing.is_live:
+            self.hearing.step_aside()
+        self.answering.start(run, units)
+
+    def _units_for(self, run: Run, reserve: int) -> list[Unit]:
+        request = run.request
+        instructions = self._instructions(request)
+        if request.input is not None:
+            return self.conversation.units_of(instructions, request.input)
+        self._fitting(reserve)
+        return self.conversation.units(instructions)
+
+    def _instructions(self, request: CreateResponse) -> str:
+        if request.instructions is not None:
+            return request.instructions
+        return self._config.instructions
+
+    def _heard_to_the_end(self, turn: SpokenTurn, event: SpanClosed) -> None:
+        transcript = event.transcript.strip()
+        self.conversation.set_transcript(turn.item_id, transcript)
+        self.answering.note_spoken(turn.item_id, event.num_positions)
+        self.transcripts.complete(turn, event, turn.num_samples / self._model.audio_rate_hz)
+        if turn.respond and transcript:
+            detection = self._config.turn_detection
+            may_interrupt = detection is not None and detection.interrupt_response
+            self._answer_soon = self.hearing.first is None or not may_interrupt
+
+    def _failed(self, event: Failed, now: float) -> None:
+        is_transient = event.code in ("engine_busy", "engine_lost")
+        if is_transient:
+            self._blocked_until = now + _RETRY_S
+        run = self.answering.find(event.sequence_id)
+        if run is not None:
+            if event.code == "engine_busy" and now - run.since < _MAX_WAIT_S:
+                run.span = None
+            else:
+                self.answering.end(run, "failed", error=(event.code, event.message))
+        if event.sequence_id == self._main.sequence_id:
+            self._main.lost()
+            self._turn_failed(event, now)
+        elif run is not None:
+            run.placement.lost()
+        if event.code == "context_full" and self._config.truncation == "auto":
+            self._cut_to(self._model.max_positions // 2)
+
+    def _turn_failed(self, event: Failed, now: float) -> None:
+        turn = self.hearing.first
+        if turn is None or turn.span is None:
+            return
+        self.hearing.lost()
+        if event.code == "engine_busy":
+            turn.refused_since = turn.refused_since or now
+            give_up = now - turn.refused_since > _MAX_WAIT_S
+        else:
+            turn.num_attempts += 1
+            give_up = turn.num_attempts >= _MAX_ATTEMPTS
+        if give_up and turn.committed:
+            self.hearing.drop_first()
+            self.transcripts.failed(turn, event.code, event.message)
+
+    # --- the model's context ---------------------------------------------------------------------
+
+    def _reserve(self, max_tokens: int) -> int:
+        return min(max_tokens, self._model.max_positions // 4)
+
+    def _fitting(self, reserve: int) -> list[Unit]:
+        """Return the conversation's prompt, cut at item borders if it leaves no room."""
+        room = self._model.max_positions - reserve
+        units = self.conversation.units(self._config.instructions)
+        if self._config.truncation == "disabled" or _length(units) <= room:
+            return units
+        self._cut_to(int(room * _AFTER_CUT))
+        return self.conversation.units(self._config.instructions)
+
+    def _cut_to(self, room: int) -> None:
+        while _length(self.conversation.units(self._config.instructions)) > room:
+            if not self._drop_oldest():
+                return
+
+    def _drop_oldest(self) -> bool:
+        keep = {turn.item_id for turn in self.hearing.turns}
+        if (active := self.answering.active) is not None:
+            keep.add(active.reply.item.item_id)
+        keep.add(self.conversation.last_id or "")
+        item_id = self.conversation.oldest_id(frozenset(keep))
+        if item_id is None:
+            return False
+        self.forget(item_id)
+        return True
+
+
+def _length(units: list[Unit]) -> int:
+    return sum(len(unit.token_ids) for unit in units)

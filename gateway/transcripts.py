@@ -1,0 +1,58 @@
+"""What the peer is told of a spoken turn's words, settled and unsettled."""
+
+from sensorium.core.api import Heard, SpanClosed
+from sensorium.gateway.events import (
+    TranscriptCompleted,
+    TranscriptDelta,
+    TranscriptFailed,
+    Transcription,
+    TranscriptPartial,
+)
+from sensorium.gateway.hearing import SpokenTurn
+from sensorium.gateway.outbox import Outbox
+
+
+class Transcripts:
+    """Tells the words of spoken turns to a peer that asked for transcription.
+
+    Without `live`, words are told only after the turn's item: one delta, then the whole (REALTIME
+    7.3). With it, deltas come while the user speaks, under the item id that the turn will have.
+    """
+
+    def __init__(self, outbox: Outbox, transcription: Transcription | None, *, live: bool) -> None:
+        self._outbox = outbox
+        self._live = live
+        self.transcription = transcription
+
+    def heard(self, turn: SpokenTurn, event: Heard) -> None:
+        """Tell the words of an open turn, if the peer wants them live."""
+        turn.settled += event.text
+        if self._live and self.transcription is not None:
+            self._tell(turn)
+            self._outbox.say(TranscriptPartial(item_id=turn.item_id, text=event.pending))
+
+    def complete(self, turn: SpokenTurn, event: SpanClosed, seconds: float) -> None:
+        """Tell the end of a turn: its transcript, or why there is none."""
+        if self.transcription is None:
+            return
+        if event.problem is not None and not event.transcript.strip():
+            self.failed(turn, "unsupported_speech", event.problem)
+            return
+        turn.settled = event.transcript
+        self._tell(turn)
+        self._outbox.say(
+            TranscriptCompleted(
+                item_id=turn.item_id, text=event.transcript.strip(), seconds=seconds
+            )
+        )
+
+    def failed(self, turn: SpokenTurn, code: str, message: str) -> None:
+        """Tell that a turn can't be transcribed."""
+        if self.transcription is not None:
+            self._outbox.say(TranscriptFailed(item_id=turn.item_id, code=code, message=message))
+
+    def _tell(self, turn: SpokenTurn) -> None:
+        text = turn.settled.lstrip()
+        if len(text) > len(turn.told) and text.startswith(turn.told):
+            self._outbox.say(TranscriptDelta(item_id=turn.item_id, text=text[len(turn.told) :]))
+            turn.told = text
