@@ -56,7 +56,7 @@ class Conversation:
         return self._order[place - 1] if place else None
 
     def insert(self, item: Item, after: str | None) -> str | None:
-        """Put an item at the end (None), the front ("root") or after an id; return the id before it.
+        """Put an item at the end (None), the front ("root") or after an id. Returns the id before.
 
         Raises PeerError for an id that is taken or a predecessor that isn't there.
         """

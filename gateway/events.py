@@ -319,7 +319,7 @@ class TranscriptDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptPartial:
-    """The unsettled words after the settled ones, replacing the former; for clients that opted in."""
+    """The unsettled words after the settled ones, replacing the former; by opt-in."""
 
     item_id: str
     text: str
@@ -449,7 +449,7 @@ class ResponseDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    """Something went wrong. `event_id` names the client event at fault; `close_code` ends the session."""
+    """Something went wrong. `event_id` names the event at fault; `close_code` ends the session."""
 
     code: str
     message: str

@@ -76,7 +76,7 @@ class Timeline:
             cut = len(data) - len(data) % 2
             data, self._odd = data[:cut], data[cut:]
         pcm: NDArray[np.int16] = np.frombuffer(data, "<i2")
-        return pcm.astype(np.float32) / 32768
+        return pcm.astype(np.float32) / np.float32(32768)
 
     def _new_resampler(self) -> "soxr.ResampleStream | None":
         if self._format.rate_hz == self._rate_hz:

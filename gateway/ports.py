@@ -54,6 +54,7 @@ class EnginePort(Protocol):
     def submit(self, request: EngineRequest) -> None:
         """Hand over a request of an open sequence; never blocks.
 
-        Raises EngineBusy if the way is full. A request for a sequence that has failed or closed is dropped.
+        Raises EngineBusy if the way is full. A request for a sequence that has failed or closed is
+        dropped.
         """
         ...

@@ -104,14 +104,11 @@ class Reply:
             output=(self._item,),
             usage=usage or _usage(None, 0),
         )
-        place = {
-            "response_id": self.response_id,
-            "item_id": self._item.item_id,
-        }
+        response_id, item_id, text = self.response_id, self._item.item_id, self.text
         return [
             *events,
-            OutputTextDone(**place, output_index=0, text=self.text),
-            OutputPartDone(**place, output_index=0, text=self.text),
+            OutputTextDone(response_id=response_id, item_id=item_id, output_index=0, text=text),
+            OutputPartDone(response_id=response_id, item_id=item_id, output_index=0, text=text),
             *self._conversation_event(ItemDone),
             OutputItemDone(response_id=self.response_id, output_index=0, item=self._item),
             ResponseDone(response=self._response),
