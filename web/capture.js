@@ -30,8 +30,13 @@ export async function openMicrophone({ onPacket, onEnded }) {
     },
   });
   const [track] = stream.getAudioTracks();
+  /** @type {MediaStreamAudioSourceNode | null} */
+  let source = null;
   try {
-    const { context, source } = await openGraph(stream);
+    source = joinGraph(stream);
+    const context = /** @type {AudioContext} */ (source.context);
+    await context.audioWorklet.addModule("/worklet.js");
+    await context.resume();
     const node = new AudioWorkletNode(context, "packetiser", {
       channelCount: 1,
       channelCountMode: "explicit",
@@ -47,32 +52,33 @@ export async function openMicrophone({ onPacket, onEnded }) {
       stop() {
         track.removeEventListener("ended", onEnded);
         node.port.onmessage = null;
-        track.stop();
-        void context.close();
+        release(track, source);
       },
     };
   } catch (error) {
-    track.stop();
+    release(track, source);
     throw error;
   }
 }
 
 /**
- * Prefer a graph at the wire's rate: the browser then resamples at the device. Firefox can't join a
- * microphone to a graph of another rate, so there the graph keeps the device's and the worklet converts.
+ * Join the stream to an audio graph at the wire's rate: the browser then resamples at the device.
+ * Firefox can't join a microphone to a graph of another rate, so there the graph keeps the device's
+ * and the worklet converts.
  * @param {MediaStream} stream
  */
-async function openGraph(stream) {
-  let context = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
-  let source;
+function joinGraph(stream) {
+  const atWireRate = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
   try {
-    source = context.createMediaStreamSource(stream);
+    return atWireRate.createMediaStreamSource(stream);
   } catch {
-    await context.close();
-    context = new AudioContext({ latencyHint: "interactive" });
-    source = context.createMediaStreamSource(stream);
+    void atWireRate.close();
+    return new AudioContext({ latencyHint: "interactive" }).createMediaStreamSource(stream);
   }
-  await context.audioWorklet.addModule("/worklet.js");
-  await context.resume();
-  return { context, source };
+}
+
+/** @param {MediaStreamTrack} track @param {MediaStreamAudioSourceNode | null} source */
+function release(track, source) {
+  track.stop();
+  if (source) void /** @type {AudioContext} */ (source.context).close();
 }

@@ -31,19 +31,7 @@ export class Conversation {
     this.view = view;
     /** Typed turns that wait for a session or for the model to stop. @type {{ id: string, text: string }[]} */
     this.outbox = [];
-    this.reset();
-  }
-
-  /** Forget what belonged to the former session. */
-  reset() {
-    this.clock = new MediaClock();
-    this.latency = new LatencyMeter();
-    this.silenceMs = 500;
-    this.spoken = false;
-    /** @type {string | null} */
-    this.responseId = null;
-    /** Id of a `response.create` under way. @type {string | null} */
-    this.requestId = null;
+    this.session = freshSession();
   }
 
   /** A session is open: send what was typed before it was. */
@@ -54,7 +42,7 @@ export class Conversation {
   /** The session is gone. */
   lost() {
     this.transcript.breakOff();
-    this.reset();
+    this.session = freshSession();
     this.view.onAnswering(false);
     this.view.onSpeaking(false);
   }
@@ -62,14 +50,14 @@ export class Conversation {
   /** Send what the microphone heard. @param {import("./capture.js").Packet} packet */
   hear({ samples, capturedAt }) {
     if (this.wire.sendAudio(samples)) {
-      this.clock.sent((samples.length * 1000) / RATE_HZ, capturedAt);
+      this.session.clock.sent((samples.length * 1000) / RATE_HZ, capturedAt);
     }
   }
 
   /** The microphone is off: let the server hear the silence that ends a turn. */
   hearNothingMore() {
     const now = performance.now();
-    const packets = Math.ceil(((this.silenceMs + TAIL_MARGIN_MS) * RATE_HZ) / 1000 / PACKET_SAMPLES);
+    const packets = Math.ceil(((this.session.silenceMs + TAIL_MARGIN_MS) * RATE_HZ) / 1000 / PACKET_SAMPLES);
     for (let i = 0; i < packets; i++) {
       this.hear({ samples: new Int16Array(PACKET_SAMPLES), level: 0, capturedAt: now });
     }
@@ -86,11 +74,11 @@ export class Conversation {
 
   /** Stop the answer under way. */
   stop() {
-    if (this.responseId) this.wire.send({ type: "response.cancel", response_id: this.responseId });
+    if (this.session.responseId) this.wire.send({ type: "response.cancel", response_id: this.session.responseId });
   }
 
   flush() {
-    if (this.wire.state !== "ready" || this.responseId || this.requestId) return;
+    if (this.wire.state !== "ready" || this.session.responseId || this.session.requestId) return;
     const items = this.outbox.splice(0);
     if (items.length === 0) return;
     for (const { id, text } of items) {
@@ -98,9 +86,9 @@ export class Conversation {
       const item = { id, type: "message", role: "user", content };
       this.wire.send({ type: "conversation.item.create", item });
     }
-    this.spoken = false;
-    this.latency.turnEnded(performance.now());
-    this.requestId = this.wire.send({ type: "response.create" });
+    this.session.spoken = false;
+    this.session.latency.turnEnded(performance.now());
+    this.session.requestId = this.wire.send({ type: "response.create" });
   }
 
   /** @param {WireEvent} event */
@@ -112,16 +100,16 @@ export class Conversation {
   handlers = {
     "session.created": ({ session }) => this.view.onSession(session),
     "session.updated": ({ session }) => {
-      this.silenceMs = session.audio?.input?.turn_detection?.silence_duration_ms ?? this.silenceMs;
+      this.session.silenceMs = session.audio?.input?.turn_detection?.silence_duration_ms ?? this.session.silenceMs;
     },
     "input_audio_buffer.speech_started": ({ item_id }) => {
       this.transcript.turn(item_id, "user", "listening");
       this.view.onSpeaking(true);
     },
     "input_audio_buffer.speech_stopped": ({ audio_end_ms }) => {
-      this.spoken = true;
+      this.session.spoken = true;
       // The reported end includes the silence that the server waited for.
-      this.latency.turnEnded(this.clock.wallTime(audio_end_ms - this.silenceMs));
+      this.session.latency.turnEnded(this.session.clock.wallTime(audio_end_ms - this.session.silenceMs));
       this.view.onSpeaking(false);
     },
     "conversation.item.added": ({ item }) => this.itemAdded(item),
@@ -157,9 +145,9 @@ export class Conversation {
 
   /** @param {any} response */
   responseCreated({ id }) {
-    this.responseId = id;
-    this.requestId = null;
-    this.latency.responseCreated(id);
+    this.session.responseId = id;
+    this.session.requestId = null;
+    this.session.latency.responseCreated(id);
     this.transcript.turn(id, "assistant", "thinking");
     this.view.onAnswering(true);
     if (this.outbox.length > 0) this.stop();
@@ -168,11 +156,11 @@ export class Conversation {
   /** @param {string} responseId @param {string} delta */
   textDelta(responseId, delta) {
     const turn = this.transcript.turn(responseId, "assistant", "thinking");
-    const ms = this.latency.firstText(responseId, performance.now());
+    const ms = this.session.latency.firstText(responseId, performance.now());
     if (ms !== null) {
-      const since = this.spoken ? "the end of your speech" : "sending";
+      const since = this.session.spoken ? "the end of your speech" : "sending";
       turn.setTiming(`${Math.round(ms)} ms`, `From ${since} to the first piece of the answer`);
-      this.view.onLatency(ms, this.spoken);
+      this.view.onLatency(ms, this.session.spoken);
     }
     if (turn.element.dataset.state === "thinking") turn.setState("answering");
     turn.append(delta);
@@ -181,7 +169,7 @@ export class Conversation {
   /** @param {any} response */
   responseDone({ id, status, status_details: details }) {
     const turn = this.transcript.turn(id, "assistant", "thinking");
-    this.latency.responseDone(id);
+    this.session.latency.responseDone(id);
     if (status === "failed") {
       turn.finish("failed", details?.error?.message || "The model could not answer");
     } else if (status === "cancelled") {
@@ -192,15 +180,31 @@ export class Conversation {
       turn.finish("done", turn.text ? "" : "The model said nothing");
     }
     if (turn.text) this.view.onSaid(`The model said: ${turn.text}`);
-    if (this.responseId !== id) return;
-    this.responseId = null;
+    if (this.session.responseId !== id) return;
+    this.session.responseId = null;
     this.view.onAnswering(false);
     this.flush();
   }
 
   /** @param {any} error */
   failed({ code, message, event_id }) {
-    if (event_id && event_id === this.requestId) this.requestId = null;
+    if (event_id && event_id === this.session.requestId) this.session.requestId = null;
     if (!HARMLESS_CODES.has(code)) this.view.onProblem("The server did not accept that", message);
   }
+}
+
+/** What is known about one session and gone with it. */
+function freshSession() {
+  return {
+    clock: new MediaClock(),
+    latency: new LatencyMeter(),
+    /** The silence that ends a turn, as the server has it. */
+    silenceMs: 500,
+    /** Whether the newest turn was spoken, not typed. */
+    spoken: false,
+    /** The answer under way. @type {string | null} */
+    responseId: null,
+    /** Event id of a `response.create` that has no answer yet. @type {string | null} */
+    requestId: null,
+  };
 }

@@ -17,6 +17,12 @@ const STATE_WORDS = {
   locked: "Key needed",
 };
 
+/** What the latency measures. */
+const SPOKEN_HELP =
+  "From the last sound of your speech to the first piece of the answer, on this browser’s clock. " +
+  "It includes the silence that the server waits for before it takes your turn as ended.";
+const TYPED_HELP = "From sending to the first piece of the answer, on this browser’s clock.";
+
 /** @template {HTMLElement} T @param {string} id @returns {T} */
 const byId = (id) => /** @type {T} */ (document.getElementById(id));
 
@@ -62,16 +68,19 @@ function realtimeUrl() {
 function showState(now, end) {
   state.textContent = STATE_WORDS[now];
   state.dataset.state = now;
-  if (end) conversation.lost();
+  if (end?.wasOpen) conversation.lost();
   keyForm.hidden = now !== "locked";
   if (now === "ready") {
+    if (wire.key) sessionStorage.setItem(KEY_NAME, wire.key);
     hideNotice();
     conversation.opened();
   } else if (now === "locked") {
+    sessionStorage.removeItem(KEY_NAME);
     hideNotice();
     if (wire.key) showNotice({ title: "That key was refused", text: "Check it and try again." });
     keyField.focus();
-  } else if (end) {
+  } else if (end && !(wire.attempts > 1 && byId("notice").hidden)) {
+    // Once dismissed, the notice stays away while the retries go on.
     showNotice(connectionAdvice(end), { label: "Connect now", run: () => wire.connect() });
   }
 }
@@ -81,7 +90,6 @@ keyForm.addEventListener("submit", (event) => {
   wire.key = keyField.value.trim();
   try {
     wire.connect();
-    sessionStorage.setItem(KEY_NAME, wire.key);
   } catch {
     showNotice({ title: "That can’t be a key", text: "Keys have no spaces or quotes in them." });
   }
@@ -105,8 +113,8 @@ async function startMicrophone() {
   try {
     microphone = await openMicrophone({ onPacket: hear, onEnded: microphoneLost });
     hideNotice();
-    showMicrophone("on", "Listening. Pause to get an answer");
-    wire.hurry();
+    showMicrophone("on", "Listening");
+    wire.connect();
   } catch (error) {
     showMicrophone("off", "Microphone off");
     const { hostname, port } = location;
@@ -168,7 +176,7 @@ for (const button of document.querySelectorAll("[data-ask]")) {
 function ask(words) {
   if (!words.trim()) return;
   conversation.ask(words.trim());
-  wire.hurry();
+  wire.connect();
 }
 
 stop.addEventListener("click", () => conversation.stop());
@@ -191,6 +199,7 @@ function showLatency(ms, spoken) {
   const latency = byId("latency");
   latency.textContent = `${Math.round(ms)} ms ${spoken ? "after you stopped" : "to first words"}`;
   latency.hidden = false;
+  byId("latency-help").textContent = spoken ? SPOKEN_HELP : TYPED_HELP;
 }
 
 /**

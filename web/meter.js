@@ -11,6 +11,10 @@ export class Meter {
   /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;
+    /** @type {number[]} */
+    this.bars = [];
+    this.peak = 0;
+    this.count = 0;
     this.clear();
   }
 
@@ -27,7 +31,7 @@ export class Meter {
    * @returns {number} the same on the meter's scale, 0 to 1
    */
   push(level) {
-    const height = Math.max(0, 1 - (20 * Math.log10(level + 1e-9)) / FLOOR_DB);
+    const height = Math.max(0, 1 - (20 * Math.log10(level + 1e-9)) / FLOOR_DB) ** 1.5;
     this.peak = Math.max(this.peak, height);
     if (++this.count % PACKETS_PER_BAR === 0) {
       this.bars = [...this.bars.slice(1), this.peak];

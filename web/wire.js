@@ -10,7 +10,8 @@
  * Where the connection stands. `waiting`: it was lost and is tried again in `retryInMs`. `closed`: it
  * ended for a reason that trying again doesn't cure. `locked`: the server wants a key.
  * @typedef {"connecting" | "ready" | "waiting" | "closed" | "locked"} WireState
- * @typedef {{ code: number, reason: string, message: string, retryInMs: number }} WireEnd
+ * `wasOpen`: a session was lost, not only an attempt.
+ * @typedef {{ code: number, message: string, retryInMs: number, wasOpen: boolean }} WireEnd
  */
 
 /** Unsent bytes past which sound is dropped rather than queued: about 15 s of it. */
@@ -74,7 +75,7 @@ export class Wire {
     socket.onclose = ({ code, reason }) => this.closed(code, reason);
   }
 
-  /** Try again at once if a retry is waiting; for a tab that comes back into view. */
+  /** Don't wait for the next retry: the tab came back into view, or the network did. */
   hurry() {
     if (this.state === "waiting") this.connect();
   }
@@ -120,7 +121,8 @@ export class Wire {
   /** @param {number} code @param {string} reason */
   closed(code, reason) {
     this.socket = null;
-    const end = { code, reason, message: this.lastError.message, retryInMs: 0 };
+    const { message } = this.lastError;
+    const end = { code, message, retryInMs: 0, wasOpen: this.state === "ready" };
     if (this.lastError.code === "invalid_api_key" || reason.endsWith("invalid_api_key")) {
       this.setState("locked", end);
     } else if (RETRYABLE_CODES.has(code) || this.lastError.code === "session_expired") {
