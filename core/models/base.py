@@ -10,8 +10,22 @@ if TYPE_CHECKING:
     from sensorium.core.kv_cache import KVCache
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderShape:
+    """What the engine must know of a checkpoint; of core/batch.py's letters V, D, Hk and Dh."""
+
+    vocab_size: int
+    width: int
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    max_positions: int
+
+
 class Decoder(Protocol):
     """A decoder as the runner sees it; shape letters as in core/batch.py."""
+
+    shape: DecoderShape
 
     def embed(self, token_ids: "Tensor") -> "Tensor":
         """Look rows up: [T] → [T, D]."""

@@ -1,0 +1,276 @@
+"""The engine: requests in, one step at a time, events out. It sees ids and rows, never words.
+
+Synchronous and deterministic: the same requests before the same steps give the same events. It has
+no asyncio and reads no clock. Encoders and the process around it are worker.py's.
+"""
+
+import logging
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+import torch
+
+from sensorium.core.api import (
+    AppendTokens,
+    Closed,
+    CloseSequence,
+    EngineEvent,
+    Failed,
+    Generate,
+    Interrupt,
+    OpenSequence,
+    OpenSpan,
+    Rollback,
+    SamplingParams,
+    SequenceId,
+    SpanId,
+)
+from sensorium.core.batch import build_batch
+from sensorium.core.block_pool import BlockPool
+from sensorium.core.config import EngineConfig
+from sensorium.core.runner import Runner
+from sensorium.core.sampling import check_sampling, draw, greedy
+from sensorium.core.scheduler import Scheduled, Scheduler
+from sensorium.core.sequence import Content, Sequence, SequenceFault
+
+log = logging.getLogger(__name__)
+
+SequenceRequest: TypeAlias = (
+    OpenSequence | AppendTokens | OpenSpan | Generate | Interrupt | Rollback | CloseSequence
+)
+"""What `submit` takes: every request but those that carry media to an encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Extend:
+    sequence_id: SequenceId
+    span_id: SpanId
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    sequence_id: SequenceId
+    span_id: SpanId
+
+
+_Posted: TypeAlias = (
+    AppendTokens | OpenSpan | Generate | Interrupt | Rollback | CloseSequence | _Extend | _Finish
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """How full the engine is after a step; `num_waiting_tokens` are positions still to prefill."""
+
+    num_sequences: int
+    num_free_blocks: int
+    num_waiting_tokens: int
+
+
+class Engine:
+    """Sequences over one runner.
+
+    `submit`, `extend_span` and `finish_span` may be called from any thread and never block; what
+    they post takes effect in the next step. Everything else belongs to the one thread that steps.
+    """
+
+    def __init__(self, runner: Runner, config: EngineConfig, *, seed: int | None = None) -> None:
+        """Serve `runner`. `seed` makes generations that name none repeatable."""
+        cache = runner.cache
+        self.max_positions = min(runner.shape.max_positions, cache.num_blocks * config.block_size)
+        """Most positions of a sequence: the model's limit, or the cache's where that is less."""
+        self._runner = runner
+        self._config = config
+        self._pool = BlockPool(cache.num_blocks)
+        self._scheduler = Scheduler(
+            self._pool, block_size=config.block_size, max_step_tokens=config.max_step_tokens
+        )
+        self._sequences: dict[SequenceId, Sequence] = {}
+        self._inbox: deque[OpenSequence | _Posted] = deque()
+        self._num_opened = 0
+        self._seeds = random.Random(seed)
+
+    # --- any thread -----------------------------------------------------------------------------
+
+    def submit(self, request: SequenceRequest) -> None:
+        """Post a request. One for a sequence that has failed or closed is dropped."""
+        self._inbox.append(request)
+
+    def extend_span(self, sequence_id: SequenceId, span_id: SpanId, content: Content) -> None:
+        """Append positions to a media span: ids that the engine embeds, or rows [n, D] as they are.
+
+        The span may still wait behind other requests; it keeps what it is given. Ignored if the
+        span or the sequence is gone.
+        """
+        self._inbox.append(_Extend(sequence_id, span_id, content))
+
+    def finish_span(self, sequence_id: SequenceId, span_id: SpanId) -> None:
+        """Close a media span after its encoder has flushed; requests behind it go on.
+
+        The engine publishes nothing for it: whoever called `extend_span` knows how many positions
+        it gave, and publishes `SpanClosed`.
+        """
+        self._inbox.append(_Finish(sequence_id, span_id))
+
+    # --- the stepping thread ----------------------------------------------------------------------
+
+    def has_work(self) -> bool:
+        """Tell whether a step would do anything."""
+        return bool(self._inbox) or any(s.num_to_prefill for s in self._sequences.values())
+
+    def step(self, now: float) -> list[EngineEvent]:
+        """Take in what was posted, advance sequences by one batch, return what happened.
+
+        `now` is in seconds of any clock that doesn't run backwards; it only decides which idle
+        sequence gives up its cache first. A sequence's own fault ends in `Failed`; an exception
+        means that the engine itself is broken and must not be used again.
+        """
+        events = self._drain()
+        scheduled = self._scheduler.schedule(self._sequences.values(), now)
+        if scheduled:
+            batch = build_batch(
+                scheduled, block_size=self._config.block_size, device=self._runner.cache.device
+            )
+            logits = self._runner.run(batch)
+            events += self._advance(scheduled, logits)
+        return events
+
+    def num_to_prefill(self, sequence_id: SequenceId) -> int:
+        """Positions of a sequence that the next steps must still compute."""
+        return self._sequences[sequence_id].num_to_prefill
+
+    def stats(self) -> EngineStats:
+        """Count sequences, free blocks and waiting positions."""
+        return EngineStats(
+            num_sequences=len(self._sequences),
+            num_free_blocks=self._pool.num_free,
+            num_waiting_tokens=sum(s.num_to_prefill for s in self._sequences.values()),
+        )
+
+    # --- inside a step ----------------------------------------------------------------------------
+
+    def _drain(self) -> list[EngineEvent]:
+        """Apply what was posted before this step, in order."""
+        events: list[EngineEvent] = []
+        for _ in range(len(self._inbox)):
+            request = self._inbox.popleft()
+            if isinstance(request, OpenSequence):
+                events += self._open(request.sequence_id)
+            elif sequence := self._sequences.get(request.sequence_id):
+                events += self._guarded(sequence, request)
+        return events
+
+    def _open(self, sequence_id: SequenceId) -> list[EngineEvent]:
+        """Create a sequence if there is room."""
+        if sequence_id in self._sequences:
+            return [self._fail(self._sequences[sequence_id], "bad_request", "opened twice")]
+        if len(self._sequences) >= self._config.max_sequences:
+            limit = f"the engine serves at most {self._config.max_sequences} sequences"
+            return [Failed(sequence_id=sequence_id, code="engine_busy", message=limit)]
+        self._num_opened += 1
+        self._sequences[sequence_id] = Sequence(
+            sequence_id, max_positions=self.max_positions, order=self._num_opened
+        )
+        return []
+
+    def _guarded(self, sequence: Sequence, request: _Posted | None) -> list[EngineEvent]:
+        """Apply a request, if any, and all that can follow it; a fault ends the sequence alone."""
+        try:
+            events = [] if request is None else self._apply(sequence, request)
+            if sequence.sequence_id in self._sequences:
+                events += sequence.settle(self._new_generator)
+            return events
+        except SequenceFault as fault:
+            return [self._fail(sequence, fault.code, str(fault))]
+        except Exception:
+            log.exception("sequence %s failed", sequence.sequence_id)
+            return [self._fail(sequence, "internal", "the engine failed on this sequence")]
+
+    def _apply(self, sequence: Sequence, request: _Posted) -> list[EngineEvent]:
+        """Hand a request to its sequence."""
+        match request:
+            case AppendTokens():
+                self._check_content(request.token_ids)
+                sequence.put(request)
+            case OpenSpan():
+                sequence.put(request)
+            case Generate():
+                check_sampling(request.sampling)
+                sequence.put(request)
+            case _Extend():
+                self._check_content(request.content)
+                sequence.extend(request.span_id, request.content)
+            case _Finish():
+                sequence.finish(request.span_id)
+            case Interrupt():
+                return sequence.interrupt()
+            case Rollback():
+                events = sequence.roll_back(request.keep_through)
+                self._scheduler.trim(sequence)
+                return events
+            case CloseSequence():
+                events = sequence.roll_back(None)
+                self._remove(sequence)
+                return [*events, Closed(sequence_id=sequence.sequence_id)]
+            case _:
+                assert_never(request)
+        return []
+
+    def _check_content(self, content: Content) -> None:
+        """Refuse what the model has no position for, before it can spoil a batch."""
+        shape = self._runner.shape
+        if isinstance(content, tuple):
+            if content and not 0 <= min(content) <= max(content) < shape.vocab_size:
+                raise SequenceFault(
+                    "bad_request", f"token ids must be from 0 to {shape.vocab_size - 1}"
+                )
+        elif content.ndim != 2 or content.shape[1] != shape.width:
+            found = list(content.shape)
+            raise SequenceFault("bad_request", f"rows must be [n, {shape.width}], got {found}")
+        elif not bool(content.isfinite().all()):
+            raise SequenceFault("bad_request", "rows must be finite numbers")
+
+    def _advance(self, scheduled: list[Scheduled], logits: torch.Tensor) -> list[EngineEvent]:
+        """Count what was computed and give each sampled sequence its next token."""
+        best, finite = greedy(logits)
+        choices = zip(best.tolist(), finite.tolist(), logits, strict=True)
+        events: list[EngineEvent] = []
+        for item in scheduled:
+            samples = item.samples
+            item.sequence.num_computed += item.count
+            if samples:
+                events += self._choose(item.sequence, *next(choices))
+        return events
+
+    def _choose(
+        self, sequence: Sequence, best: int, finite: bool, logits: torch.Tensor
+    ) -> list[EngineEvent]:
+        """Take a sequence's next token and let what waited behind a finished generation follow."""
+        generation = sequence.generation
+        assert generation is not None
+        if not finite:
+            return [self._fail(sequence, "internal", "the model's output is not finite")]
+        token_id = best
+        if generation.generator is not None:
+            token_id = draw(logits, generation.sampling, generation.generator)
+        return [*sequence.accept(token_id), *self._guarded(sequence, None)]
+
+    def _new_generator(self, sampling: SamplingParams) -> torch.Generator | None:
+        """Make the source of randomness of one generation; greedy choice needs none."""
+        if sampling.temperature == 0:
+            return None
+        seed = self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed % 2**63
+        return torch.Generator(self._runner.cache.device).manual_seed(seed)
+
+    def _fail(self, sequence: Sequence, code: str, message: str) -> Failed:
+        """End a sequence by its own fault."""
+        self._remove(sequence)
+        return Failed(sequence_id=sequence.sequence_id, code=code, message=message)
+
+    def _remove(self, sequence: Sequence) -> None:
+        """Forget a sequence and free its blocks."""
+        self._scheduler.release(sequence)
+        del self._sequences[sequence.sequence_id]

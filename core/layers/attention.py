@@ -1,0 +1,46 @@
+"""Grouped-query attention over the paged cache, with rotary positions."""
+
+import torch
+from torch import Tensor, nn
+
+from sensorium import kernels
+from sensorium.core.batch import Batch
+from sensorium.core.layers.linear import Linear
+
+KV = tuple[Tensor, Tensor]
+
+
+class Attention(nn.Module):
+    """H query heads share Hk ≤ H key and value heads (Ainslie et al., 2023).
+
+    The projections of queries, keys and values are one matrix, in that order.
+    """
+
+    def __init__(self, width: int, num_heads: int, num_kv_heads: int, head_dim: int) -> None:
+        """Leave the weights to be loaded."""
+        super().__init__()
+        self.head_dim = head_dim
+        self.qkv = Linear(width, (num_heads + 2 * num_kv_heads) * head_dim)
+        self.out = Linear(num_heads * head_dim, width)
+
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], batch: Batch, kv: KV) -> Tensor:
+        """[T, D] → [T, D]; writes the step's keys and values to `kv` before it reads them."""
+        cos, sin = rotary
+        k_cache, v_cache = kv
+        qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # [T, H + 2 Hk, Dh]
+        q = kernels.rope_and_store(qkv, cos, sin, batch.slot_mapping, k_cache, v_cache)
+        parts = []
+        num_single = len(batch.lengths)
+        if num_single:
+            parts.append(
+                kernels.decode_attention(
+                    q[:num_single], k_cache, v_cache, batch.kv_rows, batch.lengths
+                )
+            )
+        for prefill in batch.prefills:
+            parts.append(
+                kernels.prefill_attention(
+                    q[prefill.start : prefill.end], k_cache, v_cache, prefill.kv_rows
+                )
+            )
+        return self.out(parts[0] if len(parts) == 1 else torch.cat(parts))

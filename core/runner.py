@@ -1,0 +1,124 @@
+"""A batch → logits: owns the decoder and its cache, and chooses device, dtype and threads."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sensorium.core.batch import Batch
+from sensorium.core.config import EngineConfig, ModelsConfig
+from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
+from sensorium.core.kv_cache import KVCache, num_blocks_in
+from sensorium.core.layers.linear import Linear
+from sensorium.core.models import family
+from sensorium.core.models.base import Decoder
+from sensorium.core.weights import load_weights
+
+
+class Runner:
+    """Runs one decoder over one paged cache; not thread-safe."""
+
+    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+        """Take a decoder whose weights are loaded, and a cache on the same device."""
+        self.shape = decoder.shape
+        self.cache = cache
+        self._decoder = decoder
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> Tensor:
+        """Compute all positions of the batch; return logits of its sample indices, [R, V]."""
+        x = self._decoder.embed(batch.token_ids)  # [T, D]
+        if batch.rows is not None:
+            x.index_copy_(0, batch.slots, batch.rows.to(x.dtype))
+        h = self._decoder.forward(x, batch, self.cache)
+        return self._decoder.logits(h[batch.sample_indices])
+
+
+def load_runner(model_dir: Path, models: ModelsConfig, engine: EngineConfig) -> Runner:
+    """Load a checkpoint folder (config.json, model.safetensors) and allocate the cache.
+
+    Sets the process's number of torch threads. Raises ModelNotFound for missing files and
+    BadCheckpoint or CoreError for files that can't be served.
+    """
+    torch.set_num_threads(engine.threads or len(os.sched_getaffinity(0)))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = read_config(model_dir)
+    decoder_class = family(str(config.get("model_type")))
+    with torch.device("meta"):
+        decoder = decoder_class(config)
+    dtype = _choose_dtype(models.dtype, decoder, device)
+    load_weights(decoder, decoder.weight_names(), model_dir, dtype=dtype, device=device)
+    if device.type == "cpu":
+        pack(decoder)
+    return Runner(decoder, new_cache(decoder, engine, dtype=dtype, device=device))
+
+
+def read_config(model_dir: Path) -> dict[str, Any]:
+    """Parse a folder's config.json. Raises ModelNotFound and BadCheckpoint."""
+    path = model_dir / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ModelNotFound(f"{path} is missing") from error
+    except ValueError as error:
+        raise BadCheckpoint(f"{path} isn't JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise BadCheckpoint(f"{path} must hold an object")
+    return config
+
+
+def new_cache(
+    decoder: Decoder, engine: EngineConfig, *, dtype: torch.dtype, device: torch.device
+) -> KVCache:
+    """Allocate the cache that `engine.cache_mib` pays for; CoreError if that is too little."""
+    shape = decoder.shape
+    num_blocks = num_blocks_in(
+        engine.cache_mib << 20, shape, engine.block_size, dtype, engine.max_sequences
+    )
+    if num_blocks < 1:
+        raise CoreError(f"engine.cache_mib = {engine.cache_mib} doesn't hold one block; raise it")
+    return KVCache(
+        shape, num_blocks=num_blocks, block_size=engine.block_size, dtype=dtype, device=device
+    )
+
+
+def pack(decoder: nn.Module) -> None:
+    """Bring every matrix into the CPU's fastest layout."""
+    for module in decoder.modules():
+        if isinstance(module, Linear):
+            module.pack()
+
+
+def _choose_dtype(wanted: str, decoder: nn.Module, device: torch.device) -> torch.dtype:
+    """Resolve "auto": bfloat16 on a GPU, else the faster of bfloat16 and float32 here."""
+    if wanted != "auto":
+        return {"bfloat16": torch.bfloat16, "float32": torch.float32}[wanted]
+    if device.type == "cuda":
+        return torch.bfloat16
+    return min((torch.bfloat16, torch.float32), key=lambda dtype: _time_layer(decoder, dtype))
+
+
+@torch.inference_mode()
+def _time_layer(decoder: nn.Module, dtype: torch.dtype) -> float:
+    """Seconds that one layer's matrices take, for one row and for sixteen; best of five."""
+    shapes = [
+        m.weight.shape for m in decoder.get_submodule("layers.0").modules() if isinstance(m, Linear)
+    ]
+    linears = []
+    for out_features, in_features in shapes:
+        linear = Linear(in_features, out_features).to(dtype)
+        nn.init.normal_(linear.weight)
+        linear.pack()
+        linears.append((linear, [torch.ones(n, in_features, dtype=dtype) for n in (1, 16)]))
+    best = float("inf")
+    for _ in range(5):
+        begin = time.perf_counter()
+        for linear, inputs in linears:
+            for x in inputs:
+                linear(x)
+        best = min(best, time.perf_counter() - begin)
+    return best

@@ -1,0 +1,283 @@
+"""One sequence: its positions and spans, the requests that wait, the generation that runs.
+
+Plain Python; tensors are only carried. This file decides what a request does and when it takes
+effect. Blocks are handed out by scheduler.py, ids are chosen by sampling.py.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias, Union, assert_never
+
+from sensorium.core.api import (
+    AppendTokens,
+    EngineEvent,
+    Generate,
+    Generated,
+    OpenSpan,
+    SamplingParams,
+    SequenceId,
+    SpanId,
+    TurnEnded,
+    Usage,
+)
+from sensorium.core.errors import CoreError
+
+if TYPE_CHECKING:
+    import torch
+
+SLOT = -1
+"""Stands in `token_ids` at a position that holds an embedding row instead of a token."""
+
+Content: TypeAlias = Union[tuple[int, ...], "torch.Tensor"]
+"""What a media span is filled with: token ids, or embedding rows [n, D]."""
+
+Waiting: TypeAlias = AppendTokens | OpenSpan | Generate
+
+
+class SequenceFault(CoreError):
+    """The sequence can't go on; `code` as in `Failed`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep the code beside the message."""
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(slots=True)
+class Span:
+    """A run of positions from one place; it ends where the next span begins."""
+
+    span_id: SpanId
+    start: int
+
+
+@dataclass(slots=True)
+class Media:
+    """A media span that its encoder still fills, and what has not become positions yet."""
+
+    span_id: SpanId
+    content: deque[Content] = field(default_factory=deque)
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class Generation:
+    """The running `Generate`. `generator` is None for greedy choice."""
+
+    span_id: SpanId
+    sampling: SamplingParams
+    generator: "torch.Generator | None"
+    num_prompt_tokens: int
+    num_uncached_tokens: int
+    num_output_tokens: int = 0
+
+
+class Sequence:
+    """Positions, what of them is cached, and what happens next.
+
+    `token_ids` has one entry per position; `rows` maps the positions that are `SLOT` to their
+    embedding rows. `blocks` holds the cache blocks in order of position; the first `num_computed`
+    positions are valid in them.
+    """
+
+    def __init__(self, sequence_id: SequenceId, *, max_positions: int, order: int) -> None:
+        """Start empty. `order` counts sequences as they are opened."""
+        self.sequence_id = sequence_id
+        self.order = order
+        self.token_ids: list[int] = []
+        self.rows: dict[int, torch.Tensor] = {}
+        self.blocks: list[int] = []
+        self.num_computed = 0
+        self.generation: Generation | None = None
+        self.last_step = 0
+        self.last_used = 0.0
+        self._max_positions = max_positions
+        self._spans: list[Span] = []
+        self._newest_span_id: int | None = None
+        self._waiting: deque[Waiting] = deque()
+        self._media: dict[SpanId, Media] = {}
+
+    @property
+    def num_to_prefill(self) -> int:
+        """Positions whose keys and values are not cached yet."""
+        return len(self.token_ids) - self.num_computed
+
+    # --- orders ---------------------------------------------------------------------------------
+
+    def put(self, request: Waiting) -> None:
+        """Queue a request behind the others. SequenceFault for a span id that doesn't rise."""
+        if self._newest_span_id is not None and request.span_id <= self._newest_span_id:
+            raise SequenceFault(
+                "bad_request",
+                f"span ids must rise: got {request.span_id} after {self._newest_span_id}",
+            )
+        self._newest_span_id = request.span_id
+        self._waiting.append(request)
+        if isinstance(request, OpenSpan):
+            self._media[request.span_id] = Media(request.span_id)
+
+    def extend(self, span_id: SpanId, content: Content) -> None:
+        """Add to a media span, open or still waiting; ignored if the span has been dropped."""
+        media = self._media.get(span_id)
+        if media is not None and not media.finished:
+            media.content.append(content)
+
+    def finish(self, span_id: SpanId) -> None:
+        """Nothing more comes for a media span; ignored if the span has been dropped."""
+        media = self._media.get(span_id)
+        if media is not None:
+            media.finished = True
+
+    def settle(
+        self, new_generator: "Callable[[SamplingParams], torch.Generator | None]"
+    ) -> list[EngineEvent]:
+        """Let every request take effect whose turn has come. Raises SequenceFault."""
+        events: list[EngineEvent] = []
+        while self.generation is None and self._fill_open_media() and self._waiting:
+            request = self._waiting.popleft()
+            match request:
+                case AppendTokens():
+                    self._begin(request.span_id)
+                    self._append_tokens(request.token_ids)
+                case OpenSpan():
+                    self._begin(request.span_id)
+                case Generate():
+                    events += self._start(request, new_generator(request.sampling))
+                case _:
+                    assert_never(request)
+        return events
+
+    def interrupt(self) -> list[EngineEvent]:
+        """End the running or first waiting generation; requests behind it are dropped."""
+        if self.generation is not None:
+            ended = self._end("interrupted")
+            return [ended, *self._drop_waiting(ended.span_id)]
+        for request in self._waiting:
+            if isinstance(request, Generate):
+                return self._drop_waiting(request.span_id - 1)
+        return []
+
+    def roll_back(self, keep_through: SpanId | None) -> list[EngineEvent]:
+        """Drop every span after `keep_through` (None: all), open, running and waiting ones too."""
+        keep = float("-inf") if keep_through is None else keep_through
+        events: list[EngineEvent] = []
+        if self.generation is not None and self.generation.span_id > keep:
+            events.append(self._end("interrupted"))
+        events += self._drop_waiting(keep)
+        while self._spans and self._spans[-1].span_id > keep:
+            self._cut(self._spans.pop())
+        return events
+
+    # --- what a step reports --------------------------------------------------------------------
+
+    def accept(self, token_id: int) -> list[EngineEvent]:
+        """Take the next id of the running generation."""
+        generation = self.generation
+        assert generation is not None
+        if token_id in generation.sampling.stop_token_ids:
+            return [self._end("stop")]
+        self.token_ids.append(token_id)
+        generation.num_output_tokens += 1
+        events: list[EngineEvent] = [
+            Generated(
+                sequence_id=self.sequence_id, span_id=generation.span_id, token_ids=(token_id,)
+            )
+        ]
+        full = len(self.token_ids) >= self._max_positions
+        if full or generation.num_output_tokens >= generation.sampling.max_tokens:
+            events.append(self._end("length"))
+        return events
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _begin(self, span_id: SpanId) -> None:
+        self._spans.append(Span(span_id, len(self.token_ids)))
+
+    def _fill_open_media(self) -> bool:
+        """Turn what an open media span holds into positions; tell whether no span is open now."""
+        media = self._media.get(self._spans[-1].span_id) if self._spans else None
+        if media is None:
+            return True
+        while media.content:
+            content = media.content.popleft()
+            if isinstance(content, tuple):
+                self._append_tokens(content)
+            else:
+                self._append_rows(content)
+        if media.finished:
+            del self._media[media.span_id]
+        return media.finished
+
+    def _append_tokens(self, token_ids: tuple[int, ...]) -> None:
+        self._check_room(len(token_ids))
+        self.token_ids.extend(token_ids)
+
+    def _append_rows(self, rows: "torch.Tensor") -> None:
+        self._check_room(len(rows))
+        self.rows.update(enumerate(rows, start=len(self.token_ids)))
+        self.token_ids.extend([SLOT] * len(rows))
+
+    def _check_room(self, count: int) -> None:
+        wanted = len(self.token_ids) + count
+        if wanted > self._max_positions:
+            raise SequenceFault(
+                "context_full",
+                f"the sequence would have {wanted} positions; the limit is {self._max_positions}",
+            )
+
+    def _start(self, request: Generate, generator: "torch.Generator | None") -> list[EngineEvent]:
+        if not self.token_ids:
+            raise SequenceFault("bad_request", "nothing to generate from: the sequence is empty")
+        self._begin(request.span_id)
+        self.generation = Generation(
+            span_id=request.span_id,
+            sampling=request.sampling,
+            generator=generator,
+            num_prompt_tokens=len(self.token_ids),
+            num_uncached_tokens=self.num_to_prefill,
+        )
+        if len(self.token_ids) >= self._max_positions:
+            return [self._end("length")]
+        # The last position must pass through the model (again) to yield logits.
+        self.num_computed = min(self.num_computed, len(self.token_ids) - 1)
+        return []
+
+    def _end(self, reason: Literal["stop", "length", "interrupted"]) -> TurnEnded:
+        generation = self.generation
+        assert generation is not None
+        self.generation = None
+        return TurnEnded(
+            sequence_id=self.sequence_id,
+            span_id=generation.span_id,
+            reason=reason,
+            usage=Usage(
+                num_prompt_tokens=generation.num_prompt_tokens,
+                num_uncached_tokens=generation.num_uncached_tokens,
+                num_output_tokens=generation.num_output_tokens,
+            ),
+        )
+
+    def _drop_waiting(self, keep: float) -> list[EngineEvent]:
+        """Drop waiting requests of spans after `keep`; a generation among them ends here."""
+        events: list[EngineEvent] = []
+        for request in self._waiting:
+            if isinstance(request, Generate) and request.span_id > keep:
+                usage = Usage(num_prompt_tokens=0, num_uncached_tokens=0, num_output_tokens=0)
+                events.append(
+                    TurnEnded(
+                        sequence_id=self.sequence_id,
+                        span_id=request.span_id,
+                        reason="interrupted",
+                        usage=usage,
+                    )
+                )
+        self._waiting = deque(r for r in self._waiting if r.span_id <= keep)
+        self._media = {k: m for k, m in self._media.items() if k <= keep}
+        return events
+
+    def _cut(self, span: Span) -> None:
+        for position in range(span.start, len(self.token_ids)):
+            self.rows.pop(position, None)
+        del self.token_ids[span.start :]
+        self.num_computed = min(self.num_computed, span.start)
