@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, assert_never
 
 from sensorium.core.api import (
@@ -49,6 +49,7 @@ MODEL = ModelInfo(
 )
 
 Event = TypeVar("Event", bound=ServerEvent)
+EndReason = Literal["stop", "length", "interrupted"]
 OnEvents = Callable[[list[EngineEvent]], None]
 
 
@@ -199,8 +200,7 @@ class FakeEngine:
     def _receive(self, sequence: FakeSequence, request: EngineRequest) -> None:
         match request:
             case Interrupt():
-                sequence.waiting = deque(r for r in sequence.waiting if not isinstance(r, Generate))
-                self._end(sequence, "interrupted")
+                self._interrupt(sequence)
             case Rollback(keep_through=keep):
                 self._roll_back(sequence, -1 if keep is None else keep)
             case CloseSequence(sequence_id=sequence_id):
@@ -209,14 +209,31 @@ class FakeEngine:
                 sequence.waiting.append(request)
                 self._advance(sequence)
 
+    def _interrupt(self, sequence: FakeSequence) -> None:
+        """End the running or first waiting generation; what waits behind it is dropped."""
+        generations = [r.span_id for r in sequence.waiting if isinstance(r, Generate)]
+        if sequence.generation:
+            self._drop_after(sequence, sequence.generation.request.span_id, ends_running=True)
+        elif generations:
+            self._drop_after(sequence, generations[0] - 1, ends_running=False)
+
     def _roll_back(self, sequence: FakeSequence, keep: int) -> None:
-        sequence.waiting = deque(
-            r for r in sequence.waiting if getattr(r, "span_id", keep + 1) <= keep
-        )
-        if sequence.generation and sequence.generation.request.span_id > keep:
-            sequence.generation = None
+        running = sequence.generation
+        ends_running = running is not None and running.request.span_id > keep
+        self._drop_after(sequence, keep, ends_running=ends_running)
         sequence.spans = [span for span in sequence.spans if span.span_id <= keep]
         self._advance(sequence)
+
+    def _drop_after(self, sequence: FakeSequence, keep: int, *, ends_running: bool) -> None:
+        """Drop what waits of spans after `keep`; generations that end say so."""
+        dropped = [r for r in sequence.waiting if getattr(r, "span_id", keep + 1) > keep]
+        sequence.waiting = deque(r for r in sequence.waiting if r not in dropped)
+        if ends_running:
+            self._end(sequence, "interrupted")
+        nothing = Usage(num_prompt_tokens=0, num_uncached_tokens=0, num_output_tokens=0)
+        for request in dropped:
+            if isinstance(request, Generate):
+                self._publish_end(request, "interrupted", nothing)
 
     def _advance(self, sequence: FakeSequence) -> None:
         """Obey waiting requests in order until one has to wait for a generation."""
@@ -298,26 +315,24 @@ class FakeEngine:
                 )
             )
 
-    def _end(
-        self, sequence: FakeSequence, reason: Literal["stop", "length", "interrupted"]
-    ) -> None:
+    def _end(self, sequence: FakeSequence, reason: EndReason) -> None:
         generation, sequence.generation = sequence.generation, None
         if generation is None:
             return
         self._span(sequence, generation.request.span_id).num_positions = generation.position
+        usage = replace(generation.usage, num_output_tokens=generation.position)
+        self._publish_end(generation.request, reason, usage)
+        self._advance(sequence)
+
+    def _publish_end(self, request: Generate, reason: EndReason, usage: Usage) -> None:
         self.emit(
             TurnEnded(
-                sequence_id=sequence.sequence_id,
-                span_id=generation.request.span_id,
+                sequence_id=request.sequence_id,
+                span_id=request.span_id,
                 reason=reason,
-                usage=Usage(
-                    num_prompt_tokens=generation.usage.num_prompt_tokens,
-                    num_uncached_tokens=generation.usage.num_uncached_tokens,
-                    num_output_tokens=generation.position,
-                ),
+                usage=usage,
             )
         )
-        self._advance(sequence)
 
     def _deliver(self, on_events: OnEvents, events: list[EngineEvent]) -> None:
         try:

@@ -62,12 +62,15 @@ def test_a_held_generation_is_interrupted() -> None:
     engine.held = True
     engine.submit(Generate(sequence_id=ONE, span_id=SpanId(1)))
     engine.submit(AppendTokens(sequence_id=ONE, span_id=SpanId(2), token_ids=(1,)))
+    engine.submit(Generate(sequence_id=ONE, span_id=SpanId(3)))
     assert [type(event) for event in events] == [Generated]
     engine.submit(Interrupt(sequence_id=ONE))
-    ended = events[-1]
+    ended, dropped = events[1:]
+    assert isinstance(dropped, TurnEnded)
     assert isinstance(ended, TurnEnded)
+    assert (dropped.span_id, dropped.reason) == (3, "interrupted")
     assert (ended.reason, ended.usage.num_output_tokens) == ("interrupted", 2)
-    assert engine.sequences[ONE].num_positions == 3
+    assert engine.sequences[ONE].num_positions == 2
 
 
 def test_max_tokens_ends_with_length() -> None:
