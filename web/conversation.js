@@ -187,9 +187,16 @@ export class Conversation {
   }
 
   /** @param {any} error */
-  failed({ code, message, event_id }) {
-    if (event_id && event_id === this.session.requestId) this.session.requestId = null;
-    if (!HARMLESS_CODES.has(code)) this.view.onProblem("The server did not accept that", message);
+  failed({ type, code, message, event_id }) {
+    if (!HARMLESS_CODES.has(code)) {
+      const isOurs = type === "server_error";
+      const title = isOurs ? "The server is in trouble" : "The server did not accept that";
+      this.view.onProblem(title, message);
+    }
+    if (event_id && event_id === this.session.requestId) {
+      this.session.requestId = null;
+      this.flush();
+    }
   }
 }
 

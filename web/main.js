@@ -45,7 +45,9 @@ const wire = new Wire({
 });
 const conversation = new Conversation(wire, transcript, {
   onSession: (session) => (byId("model").textContent = session.model),
-  onSpeaking: (speaking) => mic.classList.toggle("hearing", speaking),
+  onSpeaking: (speaking) => {
+    if (microphone) hint.textContent = speaking ? "Hearing you" : "Listening";
+  },
   onAnswering: showAnswering,
   onLatency: showLatency,
   onProblem: (title, words) => showNotice({ title, text: words }),
@@ -126,9 +128,9 @@ function closeMicrophone() {
   microphone?.stop();
   microphone = null;
   conversation.hearNothingMore();
-  meter.clear();
   mic.style.setProperty("--level", "0");
   showMicrophone("off", "Microphone off");
+  meter.clear();
 }
 
 function microphoneLost() {

@@ -85,7 +85,7 @@ export class Turn {
     this.timing = make("span", "timing");
     this.element = make("article", "turn");
     this.element.dataset.role = role;
-    const who = make("h3", "who", role === "user" ? "You" : "Model");
+    const who = make("h2", "who", role === "user" ? "You" : "Model");
     const words = make("p", "words");
     words.append(this.settled, this.pending);
     const side = make("header", "side");

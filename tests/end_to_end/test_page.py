@@ -19,6 +19,14 @@ FLAGS = [
 MODEL_TIMEOUT_MS = 60_000
 YOURS, ANSWER = '[data-role="user"]', '[data-role="assistant"]'
 REALTIME = re.compile(r"/v1/realtime")
+# Firefox can't join a microphone to an audio graph of another rate than the device's.
+REFUSE_OTHER_RATES = """
+const join = AudioContext.prototype.createMediaStreamSource;
+AudioContext.prototype.createMediaStreamSource = function (stream) {
+  if (this.sampleRate === 24000) throw new DOMException("other rate", "NotSupportedError");
+  return join.call(this, stream);
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +63,19 @@ def open_page(page: Page) -> None:
     )
 
 
-def test_spoken_question_grows_word_by_word_and_is_answered(page: Page) -> None:
-    open_page(page)
+def start_speaking(page: Page) -> None:
+    """Switch the microphone on and wait until words stand there before the turn is over."""
     page.click("#mic")
     expect(page.locator("#mic")).to_have_attribute("aria-pressed", "true")
-    page.wait_for_selector(
-        f'{YOURS}[data-state="listening"] :is(.settled, .pending):not(:empty)'
-    )  # words stand there before the turn is over
+    page.wait_for_selector(f'{YOURS}[data-state="listening"] :is(.settled, .pending):not(:empty)')
+
+
+@pytest.mark.parametrize("mixes_rates", [True, False])
+def test_spoken_question_grows_word_by_word_and_is_answered(page: Page, mixes_rates: bool) -> None:
+    if not mixes_rates:
+        page.add_init_script(REFUSE_OTHER_RATES)
+    open_page(page)
+    start_speaking(page)
     heard = page.locator(f'{YOURS}[data-state="done"] .settled')
     expect(heard).to_contain_text(
         re.compile("capital of france", re.IGNORECASE), timeout=MODEL_TIMEOUT_MS
@@ -69,8 +83,17 @@ def test_spoken_question_grows_word_by_word_and_is_answered(page: Page) -> None:
     answer = page.locator(f'{ANSWER}[data-state="done"] .settled').first
     expect(answer).to_contain_text("Paris", timeout=MODEL_TIMEOUT_MS)
     expect(page.locator("#latency")).to_contain_text(re.compile(r"\d+ ms after you stopped"))
+
+
+def test_switching_the_microphone_off_ends_the_turn(page: Page) -> None:
+    open_page(page)
+    start_speaking(page)
     page.click("#mic")
     expect(page.locator("#mic")).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(f'{YOURS}[data-state="done"] .settled')).not_to_be_empty(
+        timeout=MODEL_TIMEOUT_MS
+    )
+    expect(page.locator(f'{ANSWER}[data-state="done"]')).to_be_visible(timeout=MODEL_TIMEOUT_MS)
 
 
 def test_typed_question_needs_only_the_keyboard(page: Page) -> None:
