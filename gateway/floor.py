@@ -105,9 +105,10 @@ class Floor:
                 f"The buffer holds {buffered_ms} ms of sound; a commit needs at least "
                 f"{_MIN_COMMIT_MS} ms.",
             )
-        if not self._listener.is_detecting:
-            self._append_undetected(self._listener.append(self._timeline.flush()))
-        sound = self._listener.take_unscored()
+        if self._listener.is_detecting:
+            sound = self._listener.take_unscored()
+        else:
+            sound = self._listener.append(self._timeline.flush())
         turn = self._hearing.current or self._begin_turn(sound)
         turn.append(sound)
         self._listener.end_turn()

@@ -1,0 +1,127 @@
+"""Drives a session by hand: a fake engine, a detector that hears loudness, and a clock that stands."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import TypeVar
+
+import numpy as np
+from tiny_text import tiny_prompt
+
+from fakes import FakeEngine
+from sensorium.core.api import (
+    AppendTokens,
+    EngineBusy,
+    EngineEvent,
+    EngineRequest,
+    Failed,
+    OpenSequence,
+)
+from sensorium.gateway.events import AppendAudio, ClientEvent, ServerEvent
+from sensorium.gateway.session import Session
+from sensorium.gateway.settings import SessionSettings
+from sensorium.gateway.turns import VoiceActivity
+
+Event = TypeVar("Event", bound=ServerEvent)
+LOUDNESS = 0.05
+
+
+class Rig:
+    """A session at 24 kHz PCM16 over `FakeEngine(auto=True)`; `said` collects its events."""
+
+    def __init__(
+        self, *, settings: SessionSettings | None = None, live: bool = False, auto: bool = True
+    ) -> None:
+        self.engine = FakeEngine(auto=auto, encode=tiny_prompt().tokenizer.encode)
+        self.engine.reply = "General Kenobi."
+        self.now = 100.0
+        self.said: list[ServerEvent] = []
+        self.asked: list[EngineRequest] = []
+        self._inbox: list[EngineEvent] = []
+        names: Iterator[int] = count(1)
+        assert self.engine.info is not None
+        self.session = Session(
+            model=self.engine.info,
+            prompt=tiny_prompt(),
+            settings=settings or SessionSettings(),
+            new_sequence_id=self.engine.new_sequence_id,
+            now=self.now,
+            clock_unix=1_700_000_000.0,
+            live_transcripts=live,
+            new_id=lambda prefix: f"{prefix}_{next(names)}",
+        )
+        self._settle()
+
+    def send(self, *events: ClientEvent) -> list[ServerEvent]:
+        """Send client events one by one; returns what was said."""
+        start = len(self.said)
+        for event in events:
+            self.session.receive(event, self.now)
+            self._settle()
+        return self.said[start:]
+
+    def speak(self, seconds: float, *, packet_ms: int = 20) -> list[ServerEvent]:
+        """Append a loud tone."""
+        return self._append(seconds, LOUDNESS * 4, packet_ms)
+
+    def silence(self, seconds: float, *, packet_ms: int = 20) -> list[ServerEvent]:
+        """Append zeros."""
+        return self._append(seconds, 0.0, packet_ms)
+
+    def wait(self, seconds: float) -> list[ServerEvent]:
+        """Let time pass and call the timer."""
+        start = len(self.said)
+        self.now += seconds
+        self.session.handle_timer(self.now)
+        self._settle()
+        return self.said[start:]
+
+    def do(self, action: Callable[[], None]) -> list[ServerEvent]:
+        """Do something to the engine; returns what was said about it."""
+        start = len(self.said)
+        action()
+        self._settle()
+        return self.said[start:]
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        """Return the events of one kind said so far."""
+        return [event for event in self.said if isinstance(event, kind)]
+
+    def prompt_text(self) -> str:
+        """Return all text that was appended as tokens, control tokens left out, in order."""
+        ids = [r.token_ids for r in self.asked if isinstance(r, AppendTokens)]
+        return "".join(tiny_prompt().tokenizer.decode(tokens) for tokens in ids)
+
+    def _append(self, seconds: float, level: float, packet_ms: int) -> list[ServerEvent]:
+        samples = level * np.sin(np.arange(int(seconds * 24_000)) * 0.1)
+        pcm = (samples * 32767).astype("<i2").tobytes()
+        size = packet_ms * 48
+        return self.send(*(AppendAudio(data=pcm[i : i + size]) for i in range(0, len(pcm), size)))
+
+    def _settle(self) -> None:
+        """Carry requests, windows and events to and fro until nothing moves."""
+        while True:
+            self.said += self.session.events_to_send()
+            requests = self.session.requests_to_submit()
+            windows = self.session.windows_to_score()
+            verdicts = [
+                VoiceActivity(probability=0.9 if np.abs(w).max() > LOUDNESS else 0.01)
+                for w in windows
+            ]
+            for request in requests:
+                self._submit(request)
+            inbox, self._inbox = self._inbox, []
+            if not requests and not windows and not inbox:
+                return
+            self.session.advance([*verdicts, *inbox], self.now)
+
+    def _submit(self, request: EngineRequest) -> None:
+        self.asked.append(request)
+        try:
+            if isinstance(request, OpenSequence):
+                self.engine.open(request.sequence_id, lambda events: self._inbox.extend(events))
+            else:
+                self.engine.submit(request)
+        except EngineBusy as error:
+            self._inbox.append(
+                Failed(sequence_id=request.sequence_id, code="engine_busy", message=str(error))
+            )
