@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sensorium.core.text.channels import TextStream
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.activity import ActivityPool
 from sensorium.gateway.admission import Admission
@@ -37,7 +35,6 @@ class Services:
 
     engine: EnginePort
     prompt: Prompt
-    new_text_stream: Callable[[], TextStream]
     activity: ActivityPool[Any]
     admission: Admission
     metrics: Metrics

@@ -1,0 +1,56 @@
+"""Request bodies, bounded while they arrive, and requests whose client leaves."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
+
+from sensorium.gateway.http.errors import RequestTooLarge
+
+Result = TypeVar("Result")
+
+
+def bounded(request: Request, limit_bytes: int) -> Request:
+    """Return the request with a body that raises RequestTooLarge past `limit_bytes`.
+
+    A declared length is believed at once; what arrives is counted all the same.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit_bytes:
+        raise RequestTooLarge(limit_bytes)
+    num_bytes = 0
+
+    async def receive() -> Message:
+        nonlocal num_bytes
+        message = await request.receive()
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > limit_bytes:
+            raise RequestTooLarge(limit_bytes)
+        return message
+
+    return Request(request.scope, receive)
+
+
+async def while_connected(receive: Receive, work: Coroutine[None, None, Result]) -> Result:
+    """Run `work`; cancel it and raise ClientDisconnect if the client leaves before it ends.
+
+    The request's body must have been read.
+    """
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
