@@ -1,6 +1,7 @@
 """The page in a real browser: Debian's Chromium, its fake microphone playing a recording."""
 
 import re
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,9 +31,21 @@ AudioContext.prototype.createMediaStreamSource = function (stream) {
 
 
 @pytest.fixture(scope="module")
-def browser(spoken_question: Path) -> Iterator[Browser]:
+def microphone_clip(spoken_question: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The question after half a second of silence: the start of a recording can get lost."""
+    clip = tmp_path_factory.mktemp("microphone") / "question.wav"
+    with wave.open(str(spoken_question)) as source, wave.open(str(clip), "wb") as padded:
+        padded.setparams(source.getparams())
+        frame = bytes(source.getsampwidth() * source.getnchannels())
+        padded.writeframes(frame * (source.getframerate() // 2))
+        padded.writeframes(source.readframes(source.getnframes()))
+    return clip
+
+
+@pytest.fixture(scope="module")
+def browser(microphone_clip: Path) -> Iterator[Browser]:
     """Chromium whose microphone says the question once and is silent then."""
-    microphone = f"--use-file-for-fake-audio-capture={spoken_question}%noloop"
+    microphone = f"--use-file-for-fake-audio-capture={microphone_clip}%noloop"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=[*FLAGS, microphone], timeout=MODEL_TIMEOUT_MS
