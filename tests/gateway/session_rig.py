@@ -1,4 +1,4 @@
-"""Drives a session by hand: a fake engine, a detector that hears loudness, and a clock that stands."""
+"""Drives a session by hand: a fake engine, a detector of loudness, and a clock that stands."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -8,15 +8,9 @@ import numpy as np
 from tiny_text import tiny_prompt
 
 from fakes import FakeEngine
-from sensorium.core.api import (
-    AppendTokens,
-    EngineBusy,
-    EngineEvent,
-    EngineRequest,
-    Failed,
-    OpenSequence,
-)
+from sensorium.core.api import AppendTokens, EngineEvent, EngineRequest
 from sensorium.gateway.events import AppendAudio, ClientEvent, ServerEvent
+from sensorium.gateway.sequences import Sequences
 from sensorium.gateway.session import Session
 from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.turns import VoiceActivity
@@ -37,6 +31,7 @@ class Rig:
         self.said: list[ServerEvent] = []
         self.asked: list[EngineRequest] = []
         self._inbox: list[EngineEvent] = []
+        self._sequences = Sequences(self.engine, lambda events: self._inbox.extend(events))
         names: Iterator[int] = count(1)
         assert self.engine.info is not None
         self.session = Session(
@@ -107,21 +102,9 @@ class Rig:
                 VoiceActivity(probability=0.9 if np.abs(w).max() > LOUDNESS else 0.01)
                 for w in windows
             ]
-            for request in requests:
-                self._submit(request)
+            self.asked += requests
+            self._inbox += self._sequences.submit(requests)
             inbox, self._inbox = self._inbox, []
             if not requests and not windows and not inbox:
                 return
             self.session.advance([*verdicts, *inbox], self.now)
-
-    def _submit(self, request: EngineRequest) -> None:
-        self.asked.append(request)
-        try:
-            if isinstance(request, OpenSequence):
-                self.engine.open(request.sequence_id, lambda events: self._inbox.extend(events))
-            else:
-                self.engine.submit(request)
-        except EngineBusy as error:
-            self._inbox.append(
-                Failed(sequence_id=request.sequence_id, code="engine_busy", message=str(error))
-            )
