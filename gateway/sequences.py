@@ -42,6 +42,15 @@ class Sequences:
         self._close_refused()
         return failures
 
+    def offer(self, request: EngineRequest) -> bool:
+        """Hand one request over unless the way is full; a closed sequence's request is dropped."""
+        if request.sequence_id in self._open - self._refused:
+            try:
+                self._engine.submit(request)
+            except EngineBusy:
+                return False
+        return True
+
     async def close_all(self, timeout_s: float) -> None:
         """Close what is still open; tries for `timeout_s` while the way to the engine is full."""
         self._refused |= self._open

@@ -24,10 +24,13 @@ from sensorium.encoders.base import ClipHints
 from sensorium.encoders.media import Samples
 from sensorium.gateway.errors import CapacityError, GatewayError, InternalError, PeerError
 from sensorium.gateway.sequences import Sequences
-from sensorium.gateway.services import Services
+from sensorium.gateway.services import STOPPING, STOPPING_MESSAGE, Services
 
 CLOSE_TIMEOUT_S = 5.0
-_BUSY_CODES = ("engine_busy", "engine_lost", "server_shutting_down")
+PACE_S = 0.02
+MAX_WAIT_S = 10.0
+"""How long sound waits for a full way to the engine before the request fails."""
+_BUSY_CODES = ("engine_busy", "engine_lost", STOPPING)
 
 
 class RequestSequence:
@@ -48,8 +51,12 @@ class RequestSequence:
         """Append a span of ids."""
         self.submit(AppendTokens(sequence_id=self._id, span_id=self._span(), token_ids=token_ids))
 
-    def append_clip(self, chunks: Iterable[Samples], hints: ClipHints) -> None:
-        """Append a clip of sound as one span; it ends with `SpanClosed`."""
+    async def append_clip(self, chunks: Iterable[Samples], hints: ClipHints) -> None:
+        """Append a clip of sound as one span; it ends with `SpanClosed`.
+
+        Sound is handed over no faster than PACE_S a chunk: the way to the engine is shared with
+        sessions, whose sound can't wait.
+        """
         span_id = self._span()
         self.submit(OpenSpan(sequence_id=self._id, span_id=span_id, hints=hints))
         pts = 0
@@ -57,7 +64,7 @@ class RequestSequence:
             sound = AppendMedia(
                 sequence_id=self._id, span_id=span_id, pts=pts, samples=samples.tobytes()
             )
-            self.submit(sound)
+            await self._submit_patiently(sound)
             pts += len(samples)
         self.submit(CloseSpan(sequence_id=self._id, span_id=span_id))
 
@@ -72,6 +79,14 @@ class RequestSequence:
     def submit(self, request: EngineRequest) -> None:
         """Hand a request over; a refusal is an event like any other failure."""
         self.hear(self._sequences.submit([request]))
+
+    async def _submit_patiently(self, request: EngineRequest) -> None:
+        for _ in range(int(MAX_WAIT_S / PACE_S)):
+            accepted = self._sequences.offer(request)
+            await asyncio.sleep(PACE_S)
+            if accepted:
+                return
+        self.submit(request)
 
     def shut_down(self, code: int, code_name: str, message: str) -> None:
         """Fail because the server stops."""
@@ -95,6 +110,8 @@ class RequestSequence:
 @asynccontextmanager
 async def open_sequence(services: Services) -> AsyncIterator[RequestSequence]:
     """Open a sequence for one request and close it whatever happens; raises CapacityError."""
+    if services.stopping:
+        raise CapacityError(STOPPING, STOPPING_MESSAGE)
     sequence_id = services.engine.new_sequence_id()
     sequences = Sequences(services.engine, lambda events: sequence.hear(events))
     sequence = RequestSequence(sequence_id, sequences)

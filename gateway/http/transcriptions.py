@@ -49,6 +49,7 @@ class TranscriptionsEndpoint:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._places = asyncio.Semaphore(MAX_FILES_AT_ONCE)
+        self._feeding = asyncio.Lock()
 
     async def create(self, request: Request) -> Response:
         """Answer one request; raises GatewayError and MediaError."""
@@ -80,7 +81,8 @@ class TranscriptionsEndpoint:
         """Add one piece to what was heard; each has a sequence of its own."""
         offset_s = heard.num_samples / rate_hz
         async with open_sequence(self._services) as sequence:
-            sequence.append_clip(_split(piece), hints)
+            async with self._feeding:
+                await sequence.append_clip(_split(piece), hints)
             while True:
                 match await sequence.next():
                     case Heard(words=words):
