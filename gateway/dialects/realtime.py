@@ -118,9 +118,9 @@ def _open(message: str | bytes) -> _Envelope:
         raise PeerError("invalid_event", "Binary frames are not taken; send JSON in text frames.")
     try:
         return _ENVELOPE.decode(message)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as fault:
         raise PeerError(
-            "invalid_event", "An event is a JSON object with a 'type', not another JSON value."
+            "invalid_event", f"Not an event: {fault}; send a JSON object with a 'type'."
         ) from None
     except (msgspec.DecodeError, UnicodeError) as fault:
         raise _not_json(fault) from None

@@ -16,7 +16,7 @@ from sensorium.gateway.dialects.realtime_session_decode import (
     session_changes,
     tools,
 )
-from sensorium.gateway.dialects.realtime_session_types import MAX_OUTPUT_TOKENS, MAX_TEXT_CHARS
+from sensorium.gateway.dialects.realtime_session_types import MAX_TEXT_CHARS
 from sensorium.gateway.errors import PeerError
 
 _PARTS_OF_ROLE: Mapping[str, tuple[str, ...]] = {
@@ -84,11 +84,11 @@ def _item(item: wire.AnyItem, path: str) -> events.Item:
         raise PeerError(
             "invalid_value", "'root' is the front of the conversation, no id.", param=f"{path}.id"
         )
+    _check_length(item.content, f"{path}.content")
     parts = [
         _part(part, item.role, f"{path}.content[{index}]")
         for index, part in enumerate(item.content)
     ]
-    _check_length(item.content, f"{path}.content")
     return events.Item(
         item_id=item.id or "",
         role=item.role,
@@ -127,7 +127,7 @@ def _required(value: str | None, param: str, right: str) -> str:
     if value is None:
         raise PeerError(
             "missing_required_parameter",
-            f"Missing required parameter: '{param}', expected {right}.",
+            f"Missing required parameter: '{param}'; expected {right}.",
             param=param,
         )
     return value
@@ -173,7 +173,7 @@ def _response(response: wire.ResponseBody, event_id: str | None) -> events.Creat
     limit = response.max_output_tokens
     return events.CreateResponse(
         instructions=response.instructions,
-        max_output_tokens=MAX_OUTPUT_TOKENS if limit == "inf" else limit or 0,
+        max_output_tokens=0 if limit is None or limit == "inf" else limit,
         out_of_band=response.conversation == "none",
         input=None if given is None else tuple(_inputs(given)),
         metadata=response.metadata,

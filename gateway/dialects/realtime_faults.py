@@ -14,11 +14,12 @@ from sensorium.gateway.errors import PeerError
 
 MAX_QUOTED_CHARS = 120  # of the peer's own words, given back to it
 
-_WHERE = re.compile(r" - at (?:`key` in )?`\$(?P<path>.*)`\Z", re.DOTALL)
+_WHERE = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`\Z", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[([\d.]+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`\Z", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)\Z", re.DOTALL)
+_JSON_TYPES = {"str": "a string", "int": "an integer", "float": "a number", "bool": "a boolean"}
 _TYPE = re.compile(r"Expected .*, got `(?P<type>\w+)`\Z", re.DOTALL)
 
 
@@ -38,27 +39,39 @@ def peer_error(fault: ValidationError, event: type[Struct]) -> PeerError:
     path = where["path"] if where else ""
     complaint = complaint[: where.start()] if where else complaint
     if unknown := _UNKNOWN.match(complaint):
-        param = _param(path, unknown["name"])
-        known = ", ".join(_field_names(_nodes(event, path)))
-        return PeerError(
-            "unknown_parameter", f"Unknown parameter: '{param}'. Known here: {known}.", param=param
-        )
+        return _unknown(_param(path, unknown["name"]), _nodes(event, path))
     if missing := _MISSING.match(complaint):
-        param = _param(path, missing["name"])
-        right = _expected(_nodes(event, f"{path}.{missing['name']}"))
-        return PeerError(
-            "missing_required_parameter",
-            f"Missing required parameter: '{param}', expected {right}.",
-            param=param,
-        )
-    param = _param(path)
+        name = missing["name"]
+        return _missing(_param(path, name), _nodes(event, f"{path}.{name}"))
+    nodes = _nodes(event, path)
+    if where and where["key"]:
+        keys = [node.key_type for node in nodes if isinstance(node, inspect.DictType)]
+        return _invalid(_param(path), complaint, keys, what="key in")
+    return _invalid(_param(path), complaint, nodes)
+
+
+def _unknown(param: str, nodes: list[inspect.Type]) -> PeerError:
+    known = ", ".join(_field_names(nodes))
+    message = f"Unknown parameter: '{param}'; expected one of {known}."
+    return PeerError("unknown_parameter", message, param=param)
+
+
+def _missing(param: str, nodes: list[inspect.Type]) -> PeerError:
+    message = f"Missing required parameter: '{param}'; expected {_expected(nodes)}."
+    return PeerError("missing_required_parameter", message, param=param)
+
+
+def _invalid(
+    param: str, complaint: str, nodes: list[inspect.Type], *, what: str = "value for"
+) -> PeerError:
     got = ""
     if value := _VALUE.match(complaint):
         got = f": {quote(value['value'])}"
     elif kind := _TYPE.match(complaint):
-        got = f": got {kind['type']}"
-    message = f"Invalid value for '{param}'{got}; expected {_expected(_nodes(event, path))}."
-    return PeerError("invalid_value", message, param=param)
+        got = f": got {_JSON_TYPES.get(kind['type'], kind['type'])}"
+    right = _expected(nodes)
+    reason = f"{got}; expected {right}" if right else f": {quote(complaint)}"
+    return PeerError("invalid_value", f"Invalid {what} '{param}'{reason}.", param=param)
 
 
 def _param(path: str, name: str = "") -> str:
@@ -94,7 +107,9 @@ def _inside(nodes: Iterable[inspect.Type], field: str) -> Iterator[inspect.Type]
     for node in nodes:
         match node:
             case inspect.StructType() if field and field == node.tag_field:
-                yield inspect.LiteralType(values=(node.tag,))
+                # Structs that let unknown keys pass are there only to be refused by name.
+                if node.forbid_unknown_fields:
+                    yield inspect.LiteralType(values=(node.tag,))
             case inspect.StructType():
                 yield from (each.type for each in node.fields if each.encode_name == field)
             case inspect.ListType() if not field:
@@ -121,8 +136,7 @@ def _expected(nodes: Iterable[inspect.Type]) -> str:
     if "null" in words:
         words.remove("null")
         words.append("null")
-    *most, last = words or ["another value"]
-    return f"{', '.join(most)} or {last}" if most else last
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _describe(node: inspect.Type) -> list[str]:

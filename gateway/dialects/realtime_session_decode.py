@@ -1,5 +1,7 @@
 """Session settings of the Realtime protocol → changes of a SessionConfig.
 
+Settings without effect land in `extras` under their wire names, those inside `audio` under dotted
+ones ("audio.output.voice"), so that merging key by key is right; None brings back the default.
 Every function raises PeerError with the dotted path of what is wrong.
 """
 
@@ -58,7 +60,6 @@ def session_changes(session: wire.Session) -> dict[str, Any]:
 
 
 def _session_extras(session: wire.Session) -> dict[str, Any]:
-    """Settings without effect; None brings back the default."""
     extras: dict[str, Any] = {}
     if session.tools is not UNSET:
         extras["tools"] = tools(session.tools, "session.tools")
@@ -81,7 +82,7 @@ def tools(tools: list[wire.Tool] | None, path: str) -> list[dict[str, Any]] | No
             param = f"{path}[{index}].name"
             raise PeerError(
                 "missing_required_parameter",
-                f"Missing required parameter: '{param}', expected the function's name.",
+                f"Missing required parameter: '{param}'; expected the function's name.",
                 param=param,
             )
     return None if tools is None else _bounded([_plain(tool) for tool in tools], path)
@@ -139,11 +140,13 @@ def audio_output(output: wire.AudioOutput | None, path: str) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     if output is None:
         return extras
-    if output.format is not UNSET:
-        wanted = output.format
-        extras["audio.output.format"] = None if wanted is None else _plain(wanted)
-        if wanted is not None and wanted.type == "audio/pcm":
-            extras["audio.output.format"]["rate"] = _rate_hz(wanted, f"{path}.format")
+    if output.format is None:
+        extras["audio.output.format"] = None
+    elif output.format is not UNSET:
+        rate_hz = _rate_hz(output.format, f"{path}.format")
+        is_pcm = output.format.type == "audio/pcm"
+        shown = {"type": output.format.type} | ({"rate": rate_hz} if is_pcm else {})
+        extras["audio.output.format"] = shown
     if output.voice is not UNSET:
         extras["audio.output.voice"] = _plain(output.voice)
     if output.speed is not UNSET:
@@ -184,6 +187,10 @@ def _plain(value: Any) -> Any:
 
 def _bounded(value: Any, path: str) -> Any:
     """Let through what can be shown again: neither too large nor too deep to encode."""
+    num_bytes = len(msgspec.json.encode(value))
+    if num_bytes > MAX_FREE_FORM_BYTES:
+        problem = f"{num_bytes} bytes as JSON; expected at most {MAX_FREE_FORM_BYTES}"
+        raise PeerError("invalid_value", f"Invalid value for '{path}': {problem}.", param=path)
     level: list[Any] = [value]
     for _ in range(MAX_FREE_FORM_DEPTH):
         level = [
@@ -194,15 +201,5 @@ def _bounded(value: Any, path: str) -> Any:
         ]
     if level:
         problem = f"expected at most {MAX_FREE_FORM_DEPTH} levels of nesting"
-        raise PeerError("invalid_value", f"Invalid value for '{path}': {problem}.", param=path)
-    try:
-        num_bytes = len(msgspec.json.encode(value))
-    except OverflowError:
-        problem = "a number is too large; expected integers of at most 64 bits"
-        raise PeerError(
-            "invalid_value", f"Invalid value for '{path}': {problem}.", param=path
-        ) from None
-    if num_bytes > MAX_FREE_FORM_BYTES:
-        problem = f"{num_bytes} bytes; expected at most {MAX_FREE_FORM_BYTES}"
         raise PeerError("invalid_value", f"Invalid value for '{path}': {problem}.", param=path)
     return value

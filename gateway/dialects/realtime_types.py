@@ -56,7 +56,7 @@ class Message(Strict, tag_field="type", tag="message"):
 class Reference(Strict, tag_field="type", tag="item_reference"):
     """An item that the conversation holds already."""
 
-    id: KnownId
+    id: NewId
 
 
 class FunctionCall(Struct, tag_field="type", tag="function_call"):
