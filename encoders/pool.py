@@ -89,9 +89,10 @@ class EncoderPool(Generic[Key]):
                 thread.join()
 
     def open(self, key: Key, modality: str, hints: ClipHints) -> None:
-        """Begin a clip. One that can't be taken ends at once with a `problem`.
+        """Begin a clip; its key must be new.
 
-        A modality without an encoder is such a problem; an open key is the caller's mistake.
+        One that can't be taken (no encoder for its modality, hints that the encoder can't follow)
+        ends at once with a `problem`.
         """
         encoder = self._encoders.get(modality)
         if encoder is None:
@@ -99,7 +100,12 @@ class EncoderPool(Generic[Key]):
             problem = f"This server has no encoder for {modality!r} (it has: {known})."
             self._on_output(key, 0, Output(problem=problem), True)
             return
-        clip = Clip(key, encoder, encoder.open(hints), hints.live)
+        try:
+            clip = Clip(key, encoder, encoder.open(hints), hints.live)
+        except Exception:
+            logger.exception("a clip can't be opened")
+            self._on_output(key, 0, Output(problem=FAILED, encoder=encoder.name), True)
+            return
         with self._changed:
             assert key not in self._clips, f"clip {key} is open already"
             self._clips[key] = clip

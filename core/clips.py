@@ -1,0 +1,181 @@
+"""Media spans between encoder pool and engine: sound in, words and rows into slots, events out.
+
+What an encoder hears as text becomes token ids here; what it makes as rows passes through.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from sensorium.core.api import (
+    AppendMedia,
+    EngineEvent,
+    Heard,
+    OpenSpan,
+    Progress,
+    SequenceId,
+    SpanClosed,
+    SpanId,
+)
+from sensorium.encoders.base import Encoder, Output
+from sensorium.encoders.media import AudioFrame, Pts
+from sensorium.encoders.pool import EncoderPool
+
+if TYPE_CHECKING:
+    from sensorium.core.sequence import Content
+
+ClipKey = tuple[SequenceId, SpanId]
+
+
+class Slots(Protocol):
+    """Where the positions of media spans go; `core.engine.Engine` fits and documents it."""
+
+    def extend_span(self, sequence_id: SequenceId, span_id: SpanId, content: "Content") -> None: ...
+    def finish_span(self, sequence_id: SequenceId, span_id: SpanId) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One answer of the pool, as its `on_output` gets it."""
+
+    key: ClipKey
+    num_samples: int
+    output: Output
+    final: bool
+
+
+@dataclass(slots=True)
+class _Clip:
+    """What has been heard so far in an open media span."""
+
+    rate_hz: int
+    text: str = ""
+    pending: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    num_positions: int = 0
+    language: str | None = None
+    problem: str | None = None
+
+
+class Clips:
+    """The open media spans of all sequences. Belongs to the engine loop's thread.
+
+    `encode` turns text into the decoder's ids. `pool` must hand its outputs back to `hear`, on
+    this thread.
+    """
+
+    def __init__(
+        self,
+        pool: EncoderPool[ClipKey],
+        encoders: Mapping[str, Encoder[Any]],
+        slots: Slots,
+        encode: Callable[[str], list[int]],
+    ) -> None:
+        self._pool = pool
+        self._encoders = encoders
+        self._slots = slots
+        self._encode = encode
+        self._clips: dict[ClipKey, _Clip] = {}
+
+    def open(self, request: OpenSpan) -> None:
+        """Begin a span's clip."""
+        key = (request.sequence_id, request.span_id)
+        if key in self._clips:
+            return  # the engine refuses a span id that doesn't rise, and drops the sequence
+        encoder = self._encoders.get(request.modality)
+        self._clips[key] = _Clip(rate_hz=encoder.rate_hz if encoder else 0)
+        self._pool.open(key, request.modality, request.hints)
+
+    def push(self, request: AppendMedia) -> None:
+        """Hand sound to the span's encoder; ignored if the span is closed or gone."""
+        key = (request.sequence_id, request.span_id)
+        clip = self._clips.get(key)
+        if clip is not None:
+            samples = np.frombuffer(request.samples, np.float32)
+            frame = AudioFrame(pts=Pts(request.pts), rate_hz=clip.rate_hz, samples=samples)
+            self._pool.push(key, frame)
+
+    def close(self, key: ClipKey) -> None:
+        """No more sound comes for a span."""
+        self._pool.close(key)
+
+    def drop(
+        self, sequence_id: SequenceId, *, after: SpanId | None, through: SpanId | None = None
+    ) -> None:
+        """Forget the clips with `after` < span_id ≤ `through`; None is no bound."""
+        for key in list(self._clips):
+            is_later = after is None or key[1] > after
+            if key[0] == sequence_id and is_later and (through is None or key[1] <= through):
+                del self._clips[key]
+                self._pool.drop(key)
+
+    def newest(self, sequence_id: SequenceId) -> SpanId | None:
+        """Return the newest open media span of a sequence."""
+        return max((key[1] for key in self._clips if key[0] == sequence_id), default=None)
+
+    def hear(self, encoded: Encoded) -> list[EngineEvent]:
+        """Fill slots with what was heard, return what to tell. Nothing, if the clip is gone."""
+        clip = self._clips.get(encoded.key)
+        if clip is None:
+            return []
+        sequence_id, span_id = encoded.key
+        output = encoded.output
+        events: list[EngineEvent] = []
+        if encoded.num_samples:
+            num_samples = encoded.num_samples
+            events.append(
+                Progress(sequence_id=sequence_id, span_id=span_id, num_samples=num_samples)
+            )
+        clip.language = output.language or clip.language
+        clip.problem = output.problem or clip.problem
+        if output.rows is not None:
+            self._slots.extend_span(sequence_id, span_id, output.rows)
+            clip.num_positions += len(output.rows)
+        events += self._hear_words(encoded.key, clip, output, final=encoded.final)
+        if encoded.final:
+            events.append(self._finish(encoded.key, clip))
+        return events
+
+    def _hear_words(
+        self, key: ClipKey, clip: _Clip, output: Output, *, final: bool
+    ) -> list[EngineEvent]:
+        """Put settled words into slots. A clip begins without the space that leads its first word:
+        spoken turns read like typed ones."""
+        text = output.text if clip.text else output.text.lstrip()
+        pending = "" if final else output.pending
+        if not clip.text and not text:
+            pending = pending.lstrip()
+        if not text and pending == clip.pending:
+            return []
+        token_ids = tuple(self._encode(text)) if text else ()
+        if token_ids:
+            self._slots.extend_span(*key, token_ids)
+        clip.text += text
+        clip.pending = pending
+        clip.token_ids += token_ids
+        clip.num_positions += len(token_ids)
+        return [
+            Heard(
+                sequence_id=key[0],
+                span_id=key[1],
+                text=text,
+                pending=pending,
+                words=output.words,
+                token_ids=token_ids,
+            )
+        ]
+
+    def _finish(self, key: ClipKey, clip: _Clip) -> SpanClosed:
+        del self._clips[key]
+        self._slots.finish_span(*key)
+        return SpanClosed(
+            sequence_id=key[0],
+            span_id=key[1],
+            num_positions=clip.num_positions,
+            transcript=clip.text,
+            token_ids=tuple(clip.token_ids),
+            language=clip.language,
+            problem=clip.problem,
+        )

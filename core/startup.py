@@ -1,0 +1,149 @@
+"""Models → memory, warmed up and measured: what the engine process does before it says `Ready`."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sensorium.core.api import (
+    AppendTokens,
+    Closed,
+    CloseSequence,
+    EngineEvent,
+    Generate,
+    ModelInfo,
+    OpenSequence,
+    SamplingParams,
+    SequenceId,
+    SpanId,
+    TurnEnded,
+)
+from sensorium.core.config import EngineConfig, ModelsConfig
+from sensorium.core.engine import Engine
+from sensorium.core.errors import CoreError
+from sensorium.core.loop import LoadedModels
+from sensorium.core.runner import load_runner
+from sensorium.core.sources import is_path, pins, resolve
+from sensorium.core.text.tokenizer import Tokenizer
+from sensorium.encoders.base import ClipHints, Encoder
+from sensorium.encoders.media import AudioFrame, Pts, Samples
+from sensorium.encoders.registry import encoder_class
+
+logger = logging.getLogger(__name__)
+
+PASS_EVERY_S = 4.0
+"""Partial words of a talker come at least this often at capacity."""
+
+ENCODER_SHARE = 0.7
+"""Share of the time that encoding may take; the rest is the decoder's and the gateway's."""
+
+PROBE_S = 8.0
+PROBE_BATCH = 4
+
+
+def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
+    """Load decoder, encoders and tokenizer, run each once, and estimate the capacity.
+
+    Raises ModelNotFound, BadCheckpoint or CoreError with a message that says what to do.
+    """
+    started_at = time.monotonic()
+    cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
+    decoder_dir = resolve(models.decoder, cache_dir)
+    speech_dir = resolve(models.speech, cache_dir)
+    num_threads = engine.threads or len(os.sched_getaffinity(0))
+    runner = load_runner(decoder_dir, models, engine)
+    torch.set_num_threads(num_threads)
+    core = Engine(runner, engine)
+    speech = encoder_class("audio")(speech_dir, threads=num_threads, compute_type="int8")
+    warm_up(core)
+    capacity = engine.capacity or measure_capacity(speech)
+    info = ModelInfo(
+        name=_short(models.decoder),
+        max_positions=core.max_positions,
+        dtype=str(runner.cache.layer(0)[0].dtype).removeprefix("torch."),
+        speech_encoder=_short(models.speech),
+        audio_rate_hz=speech.rate_hz,
+        speech_languages=_languages(models.speech),
+        capacity=capacity,
+    )
+    logger.info("loaded in %.1f s: %s", time.monotonic() - started_at, info)
+    return LoadedModels(
+        engine=core, encoders={"audio": speech}, encode=Tokenizer(decoder_dir).encode, info=info
+    )
+
+
+def warm_up(engine: Engine) -> None:
+    """Run one prefill and one decode step, so that nobody's first turn pays for first use.
+
+    Raises CoreError if the model can't do it.
+    """
+    sequence_id = SequenceId(0)
+    engine.submit(OpenSequence(sequence_id=sequence_id))
+    engine.submit(
+        AppendTokens(sequence_id=sequence_id, span_id=SpanId(1), token_ids=tuple(range(32)))
+    )
+    engine.submit(
+        Generate(sequence_id=sequence_id, span_id=SpanId(2), sampling=SamplingParams(max_tokens=2))
+    )
+    _step_until(engine, TurnEnded)
+    engine.submit(CloseSequence(sequence_id=sequence_id))
+    _step_until(engine, Closed)
+
+
+def _step_until(engine: Engine, kind: type[EngineEvent]) -> None:
+    events: list[EngineEvent] = []
+    while engine.has_work():
+        events += engine.step(time.monotonic())
+    if not any(isinstance(event, kind) for event in events):
+        raise CoreError(f"the engine failed its first step: {events}")
+
+
+def measure_capacity(encoder: Encoder[Any], clock: Callable[[], float] = time.perf_counter) -> int:
+    """Estimate how many people the encoder can follow at once in real time, at least 1.
+
+    In PROBE_S of speech a talker needs one pass every PASS_EVERY_S and a final one. Both are timed
+    on PROBE_BATCH clips of PROBE_S, and may fill ENCODER_SHARE of the time together:
+    capacity = ENCODER_SHARE · PROBE_S · PROBE_BATCH / (PROBE_S / PASS_EVERY_S · pass + final).
+    """
+    _time_clips(encoder, 1, clock)  # first use: allocations, thread pools, caches
+    pass_s, final_s = _time_clips(encoder, PROBE_BATCH, clock)
+    logger.info("%d windows: %.3f s a pass, %.3f s the last", PROBE_BATCH, pass_s, final_s)
+    cost_s = PROBE_S / PASS_EVERY_S * pass_s + final_s
+    return max(1, int(ENCODER_SHARE * PROBE_S * PROBE_BATCH / max(cost_s, 1e-6)))
+
+
+def _time_clips(
+    encoder: Encoder[Any], size: int, clock: Callable[[], float]
+) -> tuple[float, float]:
+    """Seconds of one push and of the flush of `size` clips."""
+    num_samples = round(PROBE_S * encoder.rate_hz)
+    frame = AudioFrame(pts=Pts(0), rate_hz=encoder.rate_hz, samples=_probe(num_samples))
+    states = [encoder.open(ClipHints()) for _ in range(size)]
+    started_at = clock()
+    encoder.push([frame] * size, states)
+    pushed_at = clock()
+    encoder.flush(states)
+    return pushed_at - started_at, clock() - pushed_at
+
+
+def _probe(num_samples: int) -> Samples:
+    """Seeded noise."""
+    noise = np.random.default_rng(0).standard_normal(num_samples)
+    return (0.05 * noise).astype(np.float32)
+
+
+def _languages(speech: str) -> tuple[str, ...]:
+    """ISO 639-1 codes that a speech model knows, ("*",) for many. Whisper's naming tells the rest."""
+    if speech in pins():
+        return pins()[speech].languages
+    return ("en",) if speech.rstrip("/").endswith(".en") else ("*",)
+
+
+def _short(name: str) -> str:
+    """The name of a model, or the folder's if a path was given."""
+    return Path(name).name if is_path(name) else name
