@@ -67,8 +67,7 @@ class RealtimeDialect:
             return None
         if isinstance(event, encode.SessionEvent):
             self._audio_output = encode.audio_output(event.config)
-        body = self._body(event)
-        body["event_id"] = f"evt_{next(self._numbers)}"
+        body = {"event_id": f"evt_{next(self._numbers)}", **self._body(event)}
         return msgspec.json.encode(body).decode()
 
     def _body(self, event: ServerEvent) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from sensorium.gateway import events
 from sensorium.gateway.dialects import realtime_types as wire
 from sensorium.gateway.dialects.realtime_faults import quote
 from sensorium.gateway.dialects.realtime_session_decode import (
-    audio_output,
     check_modalities,
+    checked_tools,
+    output_extras,
     session_changes,
-    tools,
 )
 from sensorium.gateway.dialects.realtime_session_types import MAX_TEXT_CHARS
 from sensorium.gateway.errors import PeerError
@@ -166,9 +166,9 @@ def _sound(text: str, param: str) -> bytes:
 
 def _response(response: wire.ResponseBody, event_id: str | None) -> events.CreateResponse:
     check_modalities(response.output_modalities, "response.output_modalities")
-    tools(response.tools, "response.tools")
+    checked_tools(response.tools, "response.tools")
     if response.audio is not None:
-        audio_output(response.audio.output, "response.audio.output")
+        output_extras(response.audio.output, "response.audio.output")
     given = response.input
     limit = response.max_output_tokens
     return events.CreateResponse(

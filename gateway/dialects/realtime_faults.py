@@ -152,13 +152,8 @@ def _describe(node: inspect.Type) -> list[str]:
         case inspect.BoolType():
             return ["true", "false"]
         case inspect.ListType():
-            least = f" of at least {node.min_length}" if node.min_length else " of"
-            most = (
-                f" and at most {node.max_length}"
-                if node.min_length
-                else f" at most {node.max_length}"
-            )
-            return [f"an array{least}{most} elements"]
+            least = f"at least {node.min_length} and " if node.min_length else ""
+            return [f"an array of {least}at most {node.max_length} elements"]
         case inspect.DictType():
             return [f"an object{_at_most(node.max_length, 'pairs')}"]
         case inspect.StructType():

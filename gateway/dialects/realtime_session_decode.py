@@ -32,6 +32,7 @@ _KEYS_OF_THE_OTHER_KIND: Mapping[str | None, tuple[str, ...]] = {
 
 
 def session_changes(session: wire.Session) -> dict[str, Any]:
+    """Return `events.UpdateSession.changes`: what the client named, by the session's names."""
     if session.type == "transcription":
         raise PeerError(
             "invalid_value",
@@ -53,7 +54,7 @@ def session_changes(session: wire.Session) -> dict[str, Any]:
         extras["truncation"] = None if is_word else _plain(session.truncation)
     if session.audio is not None:
         changes |= _audio_input(session.audio.input or wire.AudioInput(), extras)
-        extras |= audio_output(session.audio.output, "session.audio.output")
+        extras |= output_extras(session.audio.output, "session.audio.output")
     if extras:
         changes["extras"] = extras
     return changes
@@ -62,7 +63,7 @@ def session_changes(session: wire.Session) -> dict[str, Any]:
 def _session_extras(session: wire.Session) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     if session.tools is not UNSET:
-        extras["tools"] = tools(session.tools, "session.tools")
+        extras["tools"] = checked_tools(session.tools, "session.tools")
     for name in ("tool_choice", "parallel_tool_calls", "reasoning", "tracing", "prompt", "include"):
         value = getattr(session, name)
         if value is not UNSET:
@@ -70,7 +71,8 @@ def _session_extras(session: wire.Session) -> dict[str, Any]:
     return extras
 
 
-def tools(tools: list[wire.Tool] | None, path: str) -> list[dict[str, Any]] | None:
+def checked_tools(tools: list[wire.Tool] | None, path: str) -> list[dict[str, Any]] | None:
+    """Return the functions as they are shown again; other kinds of tools are refused."""
     for index, tool in enumerate(tools or ()):
         if tool.type != "function":
             raise PeerError(
@@ -92,9 +94,8 @@ def _audio_input(audio: wire.AudioInput, extras: dict[str, Any]) -> dict[str, An
     path = "session.audio.input"
     changes: dict[str, Any] = {}
     if audio.format is not None:
-        encoding = _ENCODINGS[audio.format.type]
         changes["input_format"] = {
-            "encoding": encoding,
+            "encoding": _ENCODINGS[audio.format.type],
             "rate_hz": _rate_hz(audio.format, f"{path}.format"),
         }
     if audio.transcription is None:
@@ -123,7 +124,7 @@ def _turn_detection(detection: wire.TurnDetection, path: str) -> dict[str, Any]:
             "idle_timeout_ms is not supported by this server yet; leave it out or send null.",
             param=f"{path}.idle_timeout_ms",
         )
-    changes = {key: value for key, value in _plain(detection).items() if value is not None}
+    changes: dict[str, Any] = _plain(detection)
     for key in _KEYS_OF_THE_OTHER_KIND[detection.type]:
         if key in changes:
             raise PeerError(
@@ -136,7 +137,8 @@ def _turn_detection(detection: wire.TurnDetection, path: str) -> dict[str, Any]:
     return changes
 
 
-def audio_output(output: wire.AudioOutput | None, path: str) -> dict[str, Any]:
+def output_extras(output: wire.AudioOutput | None, path: str) -> dict[str, Any]:
+    """Return `audio.output` as extras; no sound goes out."""
     extras: dict[str, Any] = {}
     if output is None:
         return extras
@@ -168,7 +170,7 @@ def _rate_hz(wanted: wire.Format, path: str) -> int:
 
 
 def check_modalities(modalities: list[Any] | None, path: str) -> None:
-    """["audio"] is let through: the answer is text all the same, and the session says so."""
+    """Refuse two at once; ["audio"] passes, though the answer is text, and the session says so."""
     if modalities is not None and len(modalities) > 1:
         raise PeerError(
             "invalid_value",
