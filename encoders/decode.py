@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from typing import BinaryIO
 
 import numpy as np
 
@@ -46,19 +47,19 @@ async def decode_stream(
         raise MediaError("empty_file", "The file is empty.")
     limits = limits or DecodeLimits()
     arguments = json.dumps({"rate_hz": rate_hz, **asdict(limits)})
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "sensorium.encoders.decode_child",
-        arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": os.pathsep.join(sys.path)},  # and no secrets
-        start_new_session=True,  # Ctrl-C is ours to answer
-        limit=CHUNK_BYTES,
-    )
-    feeder = asyncio.ensure_future(_feed(child, data))
+    with await asyncio.to_thread(_memory_file, data) as file:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sensorium.encoders.decode_child",
+            arguments,
+            stdin=file,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": os.pathsep.join(sys.path)},  # and no secrets
+            start_new_session=True,  # Ctrl-C is ours to answer
+            limit=CHUNK_BYTES,
+        )
     try:
         async with aclosing(_chunks(child)) as chunks:
             async for samples in chunks:
@@ -67,7 +68,9 @@ async def decode_stream(
         report = await child.stderr.read(_MAX_REPORT_BYTES)
         status = await child.wait()
     finally:
-        await _end(child, feeder)
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
     _check(status, report)
 
 
@@ -78,16 +81,12 @@ async def decode(data: bytes, rate_hz: int, limits: DecodeLimits | None = None) 
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
 
-async def _feed(child: asyncio.subprocess.Process, data: bytes) -> None:
-    """Write the file to the child, which may die meanwhile."""
-    assert child.stdin is not None
-    try:
-        child.stdin.write(data)
-        await child.stdin.drain()
-        child.stdin.close()
-        await child.stdin.wait_closed()
-    except (BrokenPipeError, ConnectionResetError):
-        return
+def _memory_file(data: bytes) -> BinaryIO:
+    """Return a file in memory that the child can read, seek in, and not reach by any name."""
+    file = open(os.memfd_create("sound"), "r+b")  # noqa: SIM115 - the caller closes it
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 async def _chunks(child: asyncio.subprocess.Process) -> AsyncGenerator[Samples, None]:
@@ -99,15 +98,6 @@ async def _chunks(child: asyncio.subprocess.Process) -> AsyncGenerator[Samples, 
         rest = chunk[whole:]
         if whole:
             yield np.frombuffer(chunk[:whole], np.float32)
-
-
-async def _end(child: asyncio.subprocess.Process, feeder: "asyncio.Future[None]") -> None:
-    """Leave nothing behind, whatever happened."""
-    if child.returncode is None:
-        child.kill()
-    feeder.cancel()
-    await asyncio.gather(feeder, return_exceptions=True)
-    await child.wait()
 
 
 def _check(status: int, report: bytes) -> None:

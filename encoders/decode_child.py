@@ -1,11 +1,11 @@
 """The process that decodes one file: bytes on stdin, mono float32 samples on stdout.
 
-Started by decode.py with its limits as JSON. It ends with status 0, or with 3 and a JSON object
-{code, message} on stderr; any other end is a crash. It reads nothing but stdin: FFmpeg's other
-protocols, and formats that name other files (playlists), are switched off.
+Started by decode.py with its limits as JSON; stdin is a file, so that decoders can seek. It ends
+with status 0, or with 3 and a JSON object {code, message} on stderr; any other end is a crash. It
+reads nothing but stdin: FFmpeg's other protocols, and formats that name other files (playlists),
+are switched off.
 """
 
-import io
 import json
 import resource
 import sys
@@ -29,8 +29,7 @@ def main() -> int:
     limits = json.loads(sys.argv[1])
     _confine(limits["max_cpu_s"], limits["max_memory_mib"] << 20)
     try:
-        data = sys.stdin.buffer.read()
-        for samples in decode_file(io.BytesIO(data), limits["rate_hz"], limits["max_sound_s"]):
+        for samples in decode_file(sys.stdin.buffer, limits["rate_hz"], limits["max_sound_s"]):
             sys.stdout.buffer.write(samples.tobytes())
         sys.stdout.buffer.flush()
     except MediaError as error:

@@ -6,16 +6,18 @@ happens is a call of the session; after each, everything it wants is carried out
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from sensorium.core.api import EngineEvent, EngineRequest
-from sensorium.encoders.media import Samples
+from sensorium.core.api import EngineEvent
+from sensorium.gateway.activity import ActivityPool
 from sensorium.gateway.backlog import Backlog
-from sensorium.gateway.events import ClientEvent, ErrorRaised, ServerEvent
+from sensorium.gateway.events import ErrorRaised, ServerEvent
 from sensorium.gateway.metrics import Metrics, SessionMeter
 from sensorium.gateway.ports import EnginePort, Transport, TransportClosed
 from sensorium.gateway.sequences import Sequences
+from sensorium.gateway.session import Session
 from sensorium.gateway.settings import GatewaySettings
 from sensorium.gateway.turns import VoiceActivity
 
@@ -37,57 +39,26 @@ _INTERNAL_ERROR = ErrorRaised(
 )
 
 
-class SessionPort(Protocol):
-    """The session as its connection sees it; `gateway.session.Session` fits and documents it."""
-
-    closed: bool
-
-    def receive(self, event: ClientEvent, now: float) -> None: ...
-    def advance(self, events: Iterable[EngineEvent | VoiceActivity], now: float) -> None: ...
-    def transport_closed(self, now: float) -> None: ...
-    def handle_timer(self, now: float) -> None: ...
-    def next_deadline(self) -> float | None: ...
-    def events_to_send(self) -> list[ServerEvent]: ...
-    def requests_to_submit(self) -> list[EngineRequest]: ...
-    def windows_to_score(self) -> list[Samples]: ...
-    def wants_input(self) -> bool: ...
-    def shut_down(self, now: float, code: int, code_name: str, message: str) -> None: ...
-
-
-class ActivityPort(Protocol):
-    """Where windows go to be scored; `gateway.activity.ActivityStream` fits."""
-
-    def submit(self, windows: list[Samples]) -> None: ...
-    def close(self) -> None: ...
-
-
-OpenActivity = Callable[
-    [Callable[[list[float]], None], Callable[[Exception], None]],
-    ActivityPort,
-]
-
-
 class Connection:
     """One session with its peer and its sequences. `run` returns when all three have ended."""
 
     def __init__(
         self,
         *,
-        session_id: str,
-        session: SessionPort,
+        session: Session,
         transport: Transport,
         engine: EnginePort,
-        open_activity: OpenActivity,
+        activity: ActivityPool[Any],
         metrics: Metrics,
         settings: GatewaySettings,
     ) -> None:
-        self._id = session_id
+        self._id = session.session_id
         self._session = session
         self._transport = transport
         self._metrics = metrics
         self._meter = SessionMeter(metrics)
         self._settings = settings
-        self._activity = open_activity(self._on_scores, self._fail)
+        self._activity = activity.open(self._on_scores, self._fail)
         self._sequences = Sequences(engine, self._on_engine_events)
         self._backlog = Backlog()
         self._inbox: list[EngineEvent | VoiceActivity] = []
@@ -207,7 +178,7 @@ class Connection:
                 await self._wait_for_room()
                 event = await self._transport.receive()
                 self._meter.received(event)
-                self._apply(lambda now, event=event: self._session.receive(event, now))  # type: ignore[misc]
+                self._apply(partial(self._session.receive, event))
                 await asyncio.sleep(0)  # a flood from one peer must not starve the others
         except TransportClosed:
             self._peer_left()

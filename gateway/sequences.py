@@ -34,21 +34,23 @@ class Sequences:
         """Hand requests over; a sequence whose request is refused has failed (`engine_busy`)."""
         failures: list[EngineEvent] = []
         for request in requests:
-            sequence_id = request.sequence_id
-            if isinstance(request, OpenSequence):
-                failures += self._try(sequence_id, lambda i=sequence_id: self._begin(i))  # type: ignore[misc]
-            elif sequence_id in self._open and sequence_id not in self._refused:
-                failures += self._try(sequence_id, lambda r=request: self._engine.submit(r))  # type: ignore[misc]
+            try:
+                self._hand_over(request)
+            except EngineBusy as error:
+                sequence_id = request.sequence_id
+                self._refused |= self._open & {sequence_id}
+                failures.append(
+                    Failed(sequence_id=sequence_id, code="engine_busy", message=str(error))
+                )
         self._close_refused()
         return failures
 
     def offer(self, request: EngineRequest) -> bool:
         """Hand one request over unless the way is full; a closed sequence's request is dropped."""
-        if request.sequence_id in self._open - self._refused:
-            try:
-                self._engine.submit(request)
-            except EngineBusy:
-                return False
+        try:
+            self._hand_over(request)
+        except EngineBusy:
+            return False
         return True
 
     async def close_all(self, timeout_s: float) -> None:
@@ -60,18 +62,15 @@ class Sequences:
                 return
             await asyncio.sleep(RETRY_CLOSE_S)
 
-    def _begin(self, sequence_id: SequenceId) -> None:
-        self._engine.open(sequence_id, self._hear)
-        self._open.add(sequence_id)
-
-    def _try(self, sequence_id: SequenceId, hand_over: Callable[[], None]) -> list[EngineEvent]:
-        try:
-            hand_over()
-        except EngineBusy as error:
-            if sequence_id in self._open:
-                self._refused.add(sequence_id)
-            return [Failed(sequence_id=sequence_id, code="engine_busy", message=str(error))]
-        return []
+    def _hand_over(self, request: EngineRequest) -> None:
+        sequence_id = request.sequence_id
+        if isinstance(request, OpenSequence):
+            self._engine.open(sequence_id, self._hear)
+            self._open.add(sequence_id)
+        elif sequence_id in self._open - self._refused:
+            self._engine.submit(request)
+            if isinstance(request, CloseSequence):
+                self._open.discard(sequence_id)
 
     def _hear(self, events: list[EngineEvent]) -> None:
         known = [event for event in events if event.sequence_id not in self._refused]

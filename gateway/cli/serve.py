@@ -18,7 +18,7 @@ from sensorium.core.worker import EngineWorker
 from sensorium.encoders.vad import SpeechDetector
 from sensorium.gateway.admission import is_loopback
 from sensorium.gateway.app import create_app
-from sensorium.gateway.server import GatewayServer
+from sensorium.gateway.cli.server import GatewayServer
 from sensorium.gateway.settings import Settings, SettingsError, load_settings, read_api_key
 
 ENGINE_STOP_S = 2.0
@@ -116,12 +116,19 @@ async def serve(
     server = GatewayServer(app, host=host, port=port)
     url_host = f"[{host}]" if ":" in host else host
     print(f"Sensorium listens on http://{url_host}:{port}", flush=True)
-    supervising = asyncio.ensure_future(engine.run())
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        await asyncio.wait((supervising, serving), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        server.should_exit = True
-        await serving
+    failures: list[CoreError] = []
+
+    async def supervise() -> None:
+        try:
+            await engine.run()
+        except CoreError as error:
+            failures.append(error)
+        finally:
+            server.should_exit = True
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(supervise())
+        await server.serve(sockets=[listener])
         await engine.stop(ENGINE_STOP_S)
-    await supervising
+    for error in failures:
+        raise error

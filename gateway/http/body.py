@@ -38,19 +38,17 @@ async def while_connected(receive: Receive, work: Coroutine[None, None, Result])
 
     The request's body must have been read.
     """
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_until_disconnect(receive))
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
-    finally:
-        working.cancel()
-        watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(_watch(receive))
+            result = await work
+            watching.cancel()
+    except ExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None  # one of two: the work's own, or _watch's
+    return result
 
 
-async def _until_disconnect(receive: Receive) -> None:
+async def _watch(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    raise ClientDisconnect

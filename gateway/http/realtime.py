@@ -99,11 +99,10 @@ class RealtimeEndpoint:
             live_transcripts=live_transcripts,
         )
         connection = Connection(
-            session_id=session.session_id,
             session=session,
             transport=transport,
             engine=services.engine,
-            open_activity=services.activity.open,
+            activity=services.activity,
             metrics=services.metrics,
             settings=services.settings.gateway,
         )
