@@ -20,7 +20,7 @@ from sensorium.gateway.events import (
     TranscriptPartial,
 )
 
-# Written down from runs of these clients' newest versions against a server on loopback.
+# Written from the clients' sources of these clients' newest versions against a server on loopback.
 GOLDEN = Path(__file__).parents[2] / "golden" / "realtime_client_events.jsonl"
 CORPUS: list[dict[str, Any]] = [
     json.loads(line)["event"] for line in GOLDEN.read_text(encoding="utf-8").splitlines()
