@@ -178,11 +178,11 @@ class CreateResponse:
     """Answer now. Overrides hold for this response only.
 
     `out_of_band` leaves the conversation alone. `input` None = the conversation; else exactly these
-    items. `max_output_tokens` 0 = as the session.
+    items. `max_output_tokens` 0 = as the session, None = the server's limit.
     """
 
     instructions: str | None = None
-    max_output_tokens: int = 0
+    max_output_tokens: int | None = 0
     out_of_band: bool = False
     input: tuple[Item | ItemReference, ...] | None = None
     metadata: Mapping[str, str] | None = None

@@ -107,7 +107,9 @@ class Tail:
             self.conversation.units_of("", request.input)  # names an unknown reference now
         other_head = request.instructions not in (None, self._config.instructions)
         is_fork = request.out_of_band or other_head or request.input is not None
-        wanted = request.max_output_tokens or self._config.max_output_tokens
+        wanted = request.max_output_tokens
+        if wanted == 0:
+            wanted = self._config.max_output_tokens
         reply = Reply(
             response_id=self._new_id("resp"),
             item_id=self._new_id("item"),

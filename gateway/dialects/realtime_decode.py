@@ -173,7 +173,7 @@ def _response(response: wire.ResponseBody, event_id: str | None) -> events.Creat
     limit = response.max_output_tokens
     return events.CreateResponse(
         instructions=response.instructions,
-        max_output_tokens=0 if limit is None or limit == "inf" else limit,
+        max_output_tokens=0 if limit is None else None if limit == "inf" else limit,
         out_of_band=response.conversation == "none",
         input=None if given is None else tuple(_inputs(given)),
         metadata=response.metadata,

@@ -540,6 +540,10 @@ def test_generation_is_bounded_by_the_default() -> None:
     rig.send(CreateResponse(max_output_tokens=2))
     done = rig.of(ResponseDone)[-1].response
     assert (done.status, done.reason) == ("incomplete", "max_output_tokens")
+    rig.send(UpdateSession(changes={"max_output_tokens": 2}), CreateResponse())
+    assert rig.of(ResponseDone)[-1].response.status == "incomplete"
+    rig.send(CreateResponse(max_output_tokens=None))
+    assert rig.of(ResponseDone)[-1].response.status == "completed"
 
 
 def test_odd_bytes_are_carried_over() -> None:
