@@ -1,0 +1,66 @@
+"""Which words of a growing hypothesis may be settled, and where its window may be cut. Pure."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from sensorium.encoders.media import Samples
+
+
+class HeardWord(Protocol):
+    """A word with the form it is compared in, and its place in the window in seconds."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def start_s(self) -> float: ...
+    @property
+    def end_s(self) -> float: ...
+
+
+def num_agreed(previous: Sequence[str], current: Sequence[HeardWord], until_s: float) -> int:
+    """Return how many leading words of `current` may be settled.
+
+    Those that the previous pass heard as well (LocalAgreement-2, Liu et al. 2020), as long as
+    they end by `until_s`: what is close to the end of the sound may still turn into another word.
+    `previous` holds keys; both begin after the words settled so far.
+    """
+    num = 0
+    for before, word in zip(previous, current, strict=False):
+        if before != word.key or word.end_s > until_s:
+            break
+        num += 1
+    return num
+
+
+def cut_candidates(
+    settled: Sequence[HeardWord], keep_words: int, keep_s: float, end_s: float
+) -> range:
+    """Return the numbers of leading settled words that the window may lose, from few to many.
+
+    At least `keep_words` settled words and `keep_s` seconds of sound before `end_s` stay, so that
+    the next pass hears its first new word in context. The first half of what remains is left out:
+    a cut should be worth it. Empty if nothing can go.
+    """
+    last = len(settled) - keep_words
+    while last > 0 and end_s - settled[last].start_s < keep_s:
+        last -= 1
+    return range(1 + last // 2, last + 1) if last > 0 else range(0)
+
+
+def quietest(samples: Samples, rate_hz: int, around_s: float) -> tuple[float, float]:
+    """Return (seconds, level) of the quietest 40 ms close to a word border.
+
+    Whisper's word times are good to about 0.1 s, so the border is searched from 0.2 s before to
+    0.1 s after `around_s`. The level is a mean square; an empty range gives the border itself.
+    """
+    frame = rate_hz // 25
+    first = max(0, round((around_s - 0.2) * rate_hz))
+    piece = samples[first : max(0, round((around_s + 0.1) * rate_hz))]
+    num_frames = len(piece) // frame
+    if num_frames == 0:
+        return around_s, float("inf")
+    levels = np.square(piece[: num_frames * frame].reshape(num_frames, frame)).mean(axis=1)
+    best = int(levels.argmin())
+    return (first + best * frame + frame / 2) / rate_hz, float(levels[best])
