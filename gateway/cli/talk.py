@@ -97,12 +97,13 @@ async def _connect(address: str, url: str) -> ClientConnection:
 async def _receive(socket: ClientConnection, dialogue: Dialogue, answered: asyncio.Event) -> None:
     """Follow the session to its end; sets `answered` with every answer, and at the end."""
     clock = asyncio.get_running_loop()
-    async for line in socket:
-        dialogue.receive(json.loads(line), clock.time())
-        if dialogue.num_answers or dialogue.problems:
-            answered.set()
+    with suppress(ConnectionClosed):
+        async for line in socket:
+            dialogue.receive(json.loads(line), clock.time())
+            if dialogue.num_answers or dialogue.problems:
+                answered.set()
     answered.set()
-    if socket.close_code not in (1000, 1001):
+    if socket.close_code not in (1000, 1001) and not dialogue.problems:
         reason = f"the server closed the session: {socket.close_reason or socket.close_code}"
         dialogue.problems.append(reason)
         print(reason, file=sys.stderr)
