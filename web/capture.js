@@ -36,7 +36,7 @@ export async function openMicrophone({ onPacket, onEnded }) {
     source = joinGraph(stream);
     const context = /** @type {AudioContext} */ (source.context);
     await context.audioWorklet.addModule("/worklet.js");
-    await context.resume();
+    void context.resume();
     const node = new AudioWorkletNode(context, "packetiser", {
       channelCount: 1,
       channelCountMode: "explicit",
@@ -80,5 +80,5 @@ function joinGraph(stream) {
 /** @param {MediaStreamTrack} track @param {MediaStreamAudioSourceNode | null} source */
 function release(track, source) {
   track.stop();
-  if (source) void /** @type {AudioContext} */ (source.context).close();
+  if (source) void (/** @type {AudioContext} */ (source.context).close());
 }

@@ -57,7 +57,9 @@ export class Conversation {
   /** The microphone is off: let the server hear the silence that ends a turn. */
   hearNothingMore() {
     const now = performance.now();
-    const packets = Math.ceil(((this.session.silenceMs + TAIL_MARGIN_MS) * RATE_HZ) / 1000 / PACKET_SAMPLES);
+    const packets = Math.ceil(
+      ((this.session.silenceMs + TAIL_MARGIN_MS) * RATE_HZ) / 1000 / PACKET_SAMPLES,
+    );
     for (let i = 0; i < packets; i++) {
       this.hear({ samples: new Int16Array(PACKET_SAMPLES), level: 0, capturedAt: now });
     }
@@ -74,7 +76,8 @@ export class Conversation {
 
   /** Stop the answer under way. */
   stop() {
-    if (this.session.responseId) this.wire.send({ type: "response.cancel", response_id: this.session.responseId });
+    if (this.session.responseId)
+      this.wire.send({ type: "response.cancel", response_id: this.session.responseId });
   }
 
   flush() {
@@ -100,7 +103,8 @@ export class Conversation {
   handlers = {
     "session.created": ({ session }) => this.view.onSession(session),
     "session.updated": ({ session }) => {
-      this.session.silenceMs = session.audio?.input?.turn_detection?.silence_duration_ms ?? this.session.silenceMs;
+      this.session.silenceMs =
+        session.audio?.input?.turn_detection?.silence_duration_ms ?? this.session.silenceMs;
     },
     "input_audio_buffer.speech_started": ({ item_id }) => {
       this.transcript.turn(item_id, "user", "listening");
@@ -109,7 +113,9 @@ export class Conversation {
     "input_audio_buffer.speech_stopped": ({ audio_end_ms }) => {
       this.session.spoken = true;
       // The reported end includes the silence that the server waited for.
-      this.session.latency.turnEnded(this.session.clock.wallTime(audio_end_ms - this.session.silenceMs));
+      this.session.latency.turnEnded(
+        this.session.clock.wallTime(audio_end_ms - this.session.silenceMs),
+      );
       this.view.onSpeaking(false);
     },
     "conversation.item.added": ({ item }) => this.itemAdded(item),

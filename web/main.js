@@ -61,8 +61,6 @@ function realtimeUrl() {
   return url;
 }
 
-// --- connection ----------------------------------------------------------------------------------
-
 /**
  * @param {import("./wire.js").WireState} now
  * @param {import("./wire.js").WireEnd | null} end
@@ -93,6 +91,7 @@ keyForm.addEventListener("submit", (event) => {
   try {
     wire.connect();
   } catch {
+    wire.key = "";
     showNotice({ title: "That can’t be a key", text: "Keys have no spaces or quotes in them." });
   }
 });
@@ -101,8 +100,6 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) wire.hurry();
 });
 addEventListener("online", () => wire.hurry());
-
-// --- microphone ----------------------------------------------------------------------------------
 
 /** @type {{ stop: () => void } | null} */
 let microphone = null;
@@ -153,8 +150,6 @@ function showMicrophone(now, words) {
   hint.textContent = words;
 }
 
-// --- writing -------------------------------------------------------------------------------------
-
 askForm.addEventListener("submit", (event) => {
   event.preventDefault();
   ask(text.value);
@@ -185,8 +180,6 @@ stop.addEventListener("click", () => conversation.stop());
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !stop.hidden) conversation.stop();
 });
-
-// --- what the page says --------------------------------------------------------------------------
 
 /** @param {boolean} answering */
 function showAnswering(answering) {

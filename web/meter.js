@@ -46,7 +46,8 @@ export class Meter {
     const scale = window.devicePixelRatio || 1;
     const width = canvas.clientWidth * scale;
     const height = canvas.clientHeight * scale;
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    if (canvas.width !== width || canvas.height !== height)
+      Object.assign(canvas, { width, height });
     const pen = canvas.getContext("2d");
     if (!pen) return;
     pen.clearRect(0, 0, width, height);
