@@ -138,7 +138,7 @@ def _probe(num_samples: int) -> Samples:
 
 
 def _languages(speech: str) -> tuple[str, ...]:
-    """ISO 639-1 codes that a speech model knows, ("*",) for many. Whisper's naming tells the rest."""
+    """ISO 639-1 codes that a speech model knows, ("*",) for many; the name tells if no pin does."""
     if speech in pins():
         return pins()[speech].languages
     return ("en",) if speech.rstrip("/").endswith(".en") else ("*",)

@@ -1,4 +1,4 @@
-"""An encoder that hears a word every second and keeps a log of its batches."""
+"""An encoder that hears words on a fixed beat and keeps a log of its batches."""
 
 import threading
 from dataclasses import dataclass, field
@@ -20,12 +20,15 @@ class ScriptedState:
 
 @dataclass
 class ScriptedEncoder:
-    """Hears " word<n>" for second n; the last second stays pending until the flush.
+    """Hears `words_per_s` words a second, " word0", " word1", …, once every whole second of sound.
 
-    `batches` lists ("push" | "flush", batch size). A clip with the prompt "poison" fails.
-    While `gate` is cleared a call waits, which holds the pool's thread busy.
+    The words of the last `unsettled_s` stay pending until the flush. `batches` lists ("push" |
+    "flush", batch size). A clip with the prompt "poison" fails. While `gate` is cleared a call
+    waits, which holds the pool's thread busy.
     """
 
+    words_per_s: int = 1
+    unsettled_s: int = 1
     name: str = "scripted"
     rate_hz: int = RATE_HZ
     batches: list[tuple[str, int]] = field(default_factory=list)
@@ -45,12 +48,14 @@ class ScriptedEncoder:
         return state.num_samples % RATE_HZ + num_samples >= RATE_HZ
 
     def push(self, frames: list[AudioFrame], states: list[ScriptedState]) -> list[Output]:
-        """Settle all whole seconds but the last."""
+        """Settle all whole seconds but the last `unsettled_s`."""
         self._enter("push", states)
         for frame, state in zip(frames, states, strict=True):
             assert frame.pts == state.num_samples
             state.num_samples += len(frame.samples)
-        return [self._settle(state, state.num_samples // RATE_HZ - 1) for state in states]
+        return [
+            self._settle(state, state.num_samples // RATE_HZ - self.unsettled_s) for state in states
+        ]
 
     def flush(self, states: list[ScriptedState]) -> list[Output]:
         """Settle everything."""
@@ -64,10 +69,11 @@ class ScriptedEncoder:
         if any(state.poisoned for state in states):
             raise RuntimeError("poisoned clip")
 
-    def _settle(self, state: ScriptedState, num_words: int) -> Output:
+    def _settle(self, state: ScriptedState, through_s: int) -> Output:
+        beat_s = 1 / self.words_per_s
         words = tuple(
-            Word(text=f"word{n}", start_s=n, end_s=n + 1, probability=1.0)
-            for n in range(state.num_words, max(state.num_words, num_words))
+            Word(text=f"word{n}", start_s=n * beat_s, end_s=(n + 1) * beat_s, probability=1.0)
+            for n in range(state.num_words, max(state.num_words, through_s * self.words_per_s))
         )
         state.num_words += len(words)
         return Output(

@@ -24,6 +24,7 @@ from sensorium.core.api import (
     Failed,
     Generate,
     Generated,
+    Interrupt,
     OpenSequence,
     SequenceId,
     SpanId,
@@ -40,12 +41,16 @@ ENDLESS, BROKEN, FAULTY = 1001, 1002, 1003
 
 
 class StubEngine:
-    """Answers every Generate with the ids appended before it; `slots` is what media spans got."""
+    """Answers every Generate with the ids appended before it.
+
+    `slots` is what media spans got; `interrupted` is what it says to an `Interrupt`.
+    """
 
     def __init__(self) -> None:
         self.requests: list[EngineRequest] = []
         self.slots: dict[tuple[SequenceId, SpanId], list[Any]] = {}
         self.finished: list[tuple[SequenceId, SpanId]] = []
+        self.interrupted: list[EngineEvent] = []
         self._sequences: dict[SequenceId, tuple[int, ...]] = {}
         self._inbox: list[EngineRequest] = []
         self._endless: dict[SequenceId, Generate] = {}
@@ -93,6 +98,9 @@ class StubEngine:
                 return [Closed(sequence_id=sequence_id)]
             case Generate():
                 return self._generate(request)
+            case Interrupt(sequence_id=sequence_id):
+                self._endless.pop(sequence_id, None)
+                return self.interrupted
         return []
 
     def _generate(self, request: Generate) -> list[EngineEvent]:

@@ -1,0 +1,61 @@
+"""Warm-up and the estimate of how many people may talk at once."""
+
+from typing import Any
+
+import pytest
+from fake_encoder import ScriptedEncoder, ScriptedState
+from tiny_model import answer, append, generate, ids_of, open_sequence, run, tiny_engine
+
+from sensorium.core.config import EngineConfig, ModelsConfig
+from sensorium.core.errors import ModelNotFound
+from sensorium.core.startup import load_models, measure_capacity, warm_up
+from sensorium.encoders.base import Output
+from sensorium.encoders.media import AudioFrame
+
+
+class CostlyEncoder(ScriptedEncoder):
+    """A scripted encoder whose calls take time on a clock of its own."""
+
+    def __init__(self, *, pass_s: float, final_s: float) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._pass_s, self._final_s = pass_s, final_s
+
+    def push(self, frames: list[AudioFrame], states: list[ScriptedState]) -> list[Output]:
+        self.now += self._pass_s * len(frames)
+        return super().push(frames, states)
+
+    def flush(self, states: list[ScriptedState]) -> list[Output]:
+        self.now += self._final_s * len(states)
+        return super().flush(states)
+
+
+@pytest.mark.parametrize(
+    ("pass_s", "final_s", "capacity"),
+    [
+        (0.125, 0.25, 11),  # 0.5 s of every 8 s each: 0.7 · 8 / 0.5
+        (0.125, 0.0, 22),
+        (9.0, 9.0, 1),  # too slow for anybody, yet one is let in
+    ],
+)
+def test_capacity_is_what_the_time_pays_for(pass_s: float, final_s: float, capacity: int) -> None:
+    encoder = CostlyEncoder(pass_s=pass_s, final_s=final_s)
+    assert measure_capacity(encoder, clock=lambda: encoder.now) == capacity
+
+
+def test_warm_up_leaves_no_trace() -> None:
+    engine = tiny_engine()
+    free = engine.stats().num_free_blocks
+    warm_up(engine)
+    stats = engine.stats()
+    assert (stats.num_sequences, stats.num_free_blocks) == (0, free)
+    open_sequence(engine, 1)
+    append(engine, 1, 1, (1, 2, 3))
+    generate(engine, 1, 2)
+    assert ids_of(run(engine), 1) == answer((1, 2, 3))
+
+
+def test_missing_weights_are_named_before_anything_is_loaded(tmp_path: Any) -> None:
+    models = ModelsConfig(cache_dir=str(tmp_path))
+    with pytest.raises(ModelNotFound, match="sensorium pull smollm2-135m-instruct"):
+        load_models(models, EngineConfig())
