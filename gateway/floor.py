@@ -193,4 +193,4 @@ class Floor:
             ItemAdded(item=item, previous_item_id=previous),
             ItemDone(item=item, previous_item_id=previous),
         )
-        self._tail.drop_excess_items()
+        self._tail.context.drop_excess_items()

@@ -4,11 +4,8 @@ The connection calls `receive` (peer), `advance` (engine, detector), `handle_tim
 `transport_closed`, and after each call does what `events_to_send`, `requests_to_submit` and
 `windows_to_score` ask for. `receive` never raises for what a peer did. Who has the floor is
 decided in floor.py, who writes at the tail of the sequence in tail.py; here are the settings, the
-items and the session's life:
-
-| lifecycle | on                                        | to     |
-|-----------|-------------------------------------------|--------|
-| OPEN      | transport lost, shut down, expiry, idling | CLOSED |
+items and the session's life, which is OPEN until the transport is lost, an error is fatal, the
+server shuts down, or a deadline passes; then it is CLOSED.
 """
 
 import secrets
@@ -120,8 +117,6 @@ class Session:
             )
         )
 
-    # --- what the connection calls ---------------------------------------------------------------
-
     def receive(self, event: ClientEvent, now: float) -> None:
         """Take an event of the peer; a fault of the peer becomes an ErrorRaised."""
         if self.closed:
@@ -155,11 +150,11 @@ class Session:
         if self.closed:
             return
         if now >= self._expires:
-            limit = f"{self._settings.max_session_s:g} s"
-            self.shut_down(now, 1001, "session_expired", f"The session reached its {limit} limit.")
+            message = f"The session reached its {self._settings.max_session_s:g} s limit."
+            self.shut_down(now, 1001, "session_expired", message)
         elif now >= self._last_event + self._settings.idle_timeout_s:
-            idle = f"{self._settings.idle_timeout_s:g} s"
-            self.shut_down(now, 1000, "session_idle", f"Nothing was received for {idle}.")
+            message = f"Nothing was received for {self._settings.idle_timeout_s:g} s."
+            self.shut_down(now, 1000, "session_idle", message)
         else:
             self._tail.pump(now)
 
@@ -197,8 +192,6 @@ class Session:
         """Whether the connection should go on reading; False while much sound waits."""
         return self._floor.wants_input()
 
-    # --- client events ---------------------------------------------------------------------------
-
     def _dispatch(self, event: ClientEvent, now: float) -> None:
         match event:
             case AppendAudio():
@@ -216,7 +209,7 @@ class Session:
                 self._outbox.say(ItemRetrieved(item=item))
             case DeleteItem():
                 self._known("delete", event.item_id)
-                self._tail.forget(event.item_id)
+                self._tail.context.forget(event.item_id)
             case TruncateItem():
                 self._known("truncate", event.item_id)
                 raise PeerError(
@@ -259,7 +252,7 @@ class Session:
         )
         if sound:
             self._floor.hear_item(item.item_id, b"".join(sound))
-        self._tail.drop_excess_items()
+        self._tail.context.drop_excess_items()
 
     def _check_size(self, item: Item) -> None:
         limit = self._tail.max_item_positions
@@ -303,4 +296,4 @@ class Session:
 
 
 def _without_sound(part: Part) -> Part:
-    return replace(part, data=None) if isinstance(part, AudioPart) else part
+    return AudioPart(transcript=part.transcript) if isinstance(part, AudioPart) else part

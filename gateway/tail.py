@@ -6,6 +6,7 @@ is full or gone, everything stays queued and is tried again.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sensorium.core.api import (
     Closed,
@@ -22,9 +23,10 @@ from sensorium.core.api import (
 from sensorium.core.text.channels import TextStream
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.answering import Answering, Run
+from sensorium.gateway.context import Context, length
 from sensorium.gateway.conversation import Conversation, Unit
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.events import CreateResponse, ItemDeleted, SessionConfig
+from sensorium.gateway.events import CreateResponse, SessionConfig
 from sensorium.gateway.hearing import Hearing, SpokenTurn
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
@@ -40,8 +42,6 @@ _MAX_ATTEMPTS = 3
 """A turn that fails the engine this often is given up: it may be what breaks it."""
 _TURN_POSITIONS = 512
 """Positions kept free for a spoken turn when it begins: about two minutes of speech."""
-_AFTER_CUT = 0.8
-"""A conversation that is too long is cut to this share, so that not every turn cuts again."""
 _MAX_IN_FLIGHT_S = 30
 
 
@@ -74,13 +74,20 @@ class Tail:
         )
         self.answering = Answering(outbox, self.conversation, prompt, new_sequence_id)
         self.transcripts = Transcripts(outbox, config.transcription, live=live_transcripts)
+        self.context = Context(
+            self.conversation,
+            outbox,
+            max_positions=model.max_positions,
+            max_items=settings.max_items,
+            in_use=self._items_in_use,
+        )
         self._answer_soon = False
         self._blocked_until = 0.0
 
     @property
     def max_item_positions(self) -> int:
         """The longest item that a prompt can hold with room for an answer."""
-        return self._model.max_positions - self._reserve(self._settings.max_output_tokens) - 64
+        return self._model.max_positions - self._answer_reserve() - 64
 
     def configure(self, config: SessionConfig) -> None:
         """Use other settings from the next turn or response on."""
@@ -182,8 +189,8 @@ class Tail:
         active = self.answering.active
         on_main = active is not None and not active.is_fork and active.span is not None
         if self.hearing.first is not None and not self.hearing.is_live and not on_main:
-            units = self._fitting(_TURN_POSITIONS + self._reserve(self._settings.max_output_tokens))
-            self._main.sync(units)
+            reserve = _TURN_POSITIONS + self._answer_reserve()
+            self._main.sync(self.context.fit(self._config, reserve))
             self.hearing.go_live(self._config.transcription)
         self.hearing.feed()
 
@@ -193,20 +200,10 @@ class Tail:
             self.answering.end(run, "failed", error=(code, message))
         self._main.close()
 
-    def drop_excess_items(self) -> None:
-        """Keep the number of items within its limit."""
-        while len(self.conversation) > self._settings.max_items and self._drop_oldest():
-            pass
-
-    def forget(self, item_id: str) -> None:
-        """Remove an item; the next prompt is rolled back to before it."""
-        self.conversation.remove(item_id)
-        self._outbox.say(ItemDeleted(item_id=item_id))
-
     def _start(self, run: Run) -> None:
-        reserve = self._reserve(run.max_tokens)
+        reserve = self.context.reserve(run.max_tokens)
         units = self._units_for(run, reserve)
-        if sum(len(unit.token_ids) for unit in units) > self._model.max_positions - reserve:
+        if length(units) > self._model.max_positions - reserve:
             message = (
                 f"The conversation is longer than this model's {self._model.max_positions} "
                 "positions; delete items or use truncation 'auto'."
@@ -218,17 +215,15 @@ class Tail:
         self.answering.start(run, units)
 
     def _units_for(self, run: Run, reserve: int) -> list[Unit]:
-        request = run.request
-        instructions = self._instructions(request)
+        request, instructions = run.request, self._config.instructions
+        if request.instructions is not None:
+            instructions = request.instructions
         if request.input is not None:
             return self.conversation.units_of(instructions, request.input)
-        self._fitting(reserve)
-        return self.conversation.units(instructions)
+        return self.context.fit(replace(self._config, instructions=instructions), reserve)
 
-    def _instructions(self, request: CreateResponse) -> str:
-        if request.instructions is not None:
-            return request.instructions
-        return self._config.instructions
+    def _answer_reserve(self) -> int:
+        return self.context.reserve(self._settings.max_output_tokens)
 
     def _heard_to_the_end(self, turn: SpokenTurn, event: SpanClosed) -> None:
         transcript = event.transcript.strip()
@@ -256,7 +251,7 @@ class Tail:
         elif run is not None:
             run.placement.lost()
         if event.code == "context_full" and self._config.truncation == "auto":
-            self._cut_to(self._model.max_positions // 2)
+            self.context.cut_to(self._config, self._model.max_positions // 2)
 
     def _turn_failed(self, event: Failed, now: float) -> None:
         turn = self.hearing.first
@@ -273,36 +268,8 @@ class Tail:
             self.hearing.drop_first()
             self.transcripts.failed(turn, event.code, event.message)
 
-    # --- the model's context ---------------------------------------------------------------------
-
-    def _reserve(self, max_tokens: int) -> int:
-        return min(max_tokens, self._model.max_positions // 4)
-
-    def _fitting(self, reserve: int) -> list[Unit]:
-        """Return the conversation's prompt, cut at item borders if it leaves no room."""
-        room = self._model.max_positions - reserve
-        units = self.conversation.units(self._config.instructions)
-        if self._config.truncation == "disabled" or _length(units) <= room:
-            return units
-        self._cut_to(int(room * _AFTER_CUT))
-        return self.conversation.units(self._config.instructions)
-
-    def _cut_to(self, room: int) -> None:
-        while _length(self.conversation.units(self._config.instructions)) > room:
-            if not self._drop_oldest():
-                return
-
-    def _drop_oldest(self) -> bool:
-        keep = {turn.item_id for turn in self.hearing.turns}
+    def _items_in_use(self) -> set[str]:
+        items = {turn.item_id for turn in self.hearing.turns}
         if (active := self.answering.active) is not None:
-            keep.add(active.reply.item.item_id)
-        keep.add(self.conversation.last_id or "")
-        item_id = self.conversation.oldest_id(frozenset(keep))
-        if item_id is None:
-            return False
-        self.forget(item_id)
-        return True
-
-
-def _length(units: list[Unit]) -> int:
-    return sum(len(unit.token_ids) for unit in units)
+            items.add(active.reply.item.item_id)
+        return items
