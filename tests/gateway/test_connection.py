@@ -1,0 +1,257 @@
+"""The driver of a session: everything is carried out, and nothing is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from app_rig import LoudnessDetector, fake_engine
+from tiny_text import tiny_prompt
+
+from fakes import MODEL, FakeEngine, MemoryTransport
+from sensorium.gateway import connection as connection_module
+from sensorium.gateway.activity import ActivityPool
+from sensorium.gateway.connection import Connection
+from sensorium.gateway.events import (
+    AppendAudio,
+    ClientEvent,
+    CreateItem,
+    CreateResponse,
+    ErrorRaised,
+    Item,
+    OutputTextDelta,
+    ResponseCreated,
+    ResponseDone,
+    ServerEvent,
+    SessionCreated,
+    SpeechStarted,
+    TextPart,
+    UpdateSession,
+)
+from sensorium.gateway.metrics import Metrics
+from sensorium.gateway.ports import TransportClosed
+from sensorium.gateway.session import Session
+from sensorium.gateway.settings import GatewaySettings, SessionSettings
+
+HELLO = CreateItem(item=Item(item_id="", role="user", content=(TextPart(text="hello"),)))
+
+
+@dataclass
+class Line:
+    """A connection under test with both its ends."""
+
+    connection: Connection
+    transport: MemoryTransport
+    engine: FakeEngine
+    session: Session
+    running: "asyncio.Task[None]"
+
+
+@asynccontextmanager
+async def line(
+    engine: FakeEngine | None = None,
+    *,
+    session_type: type[Session] = Session,
+    transport: MemoryTransport | None = None,
+    gateway: GatewaySettings | None = None,
+    settings: SessionSettings | None = None,
+) -> AsyncIterator[Line]:
+    """Run a connection; at the end its peer hangs up and all its sequences must be closed."""
+    engine, transport = engine or fake_engine(), transport or MemoryTransport()
+    pool: ActivityPool[Any] = ActivityPool(LoudnessDetector())
+    session = session_type(
+        model=MODEL,
+        prompt=tiny_prompt(),
+        settings=settings or SessionSettings(),
+        new_sequence_id=engine.new_sequence_id,
+        now=asyncio.get_running_loop().time(),
+        clock_unix=0.0,
+    )
+    connection = Connection(
+        session=session,
+        transport=transport,
+        engine=engine,
+        activity=pool,
+        metrics=Metrics(engine),
+        settings=gateway or GatewaySettings(),
+    )
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        scoring = group.create_task(pool.run())
+        running = group.create_task(connection.run())
+        yield Line(connection, transport, engine, session, running)
+        transport.hang_up()
+        await running
+        scoring.cancel()
+    assert engine.sequences == {}
+
+
+async def rounds(count: int) -> None:
+    """Let everything else run for a while."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_text_is_answered() -> None:
+    async with line() as peer:
+        await peer.transport.next(SessionCreated)
+        peer.transport.push(HELLO, CreateResponse())
+        done = await peer.transport.next(ResponseDone)
+    assert done.response.status == "completed"
+    deltas = [event.text for event in peer.transport.sent if isinstance(event, OutputTextDelta)]
+    assert "".join(deltas) == peer.engine.reply
+
+
+async def test_sound_is_scored_and_starts_a_turn() -> None:
+    loud = np.full(24_000, 8000, "<i2").tobytes()
+    async with line() as peer:
+        peer.transport.push(*[AppendAudio(data=loud[i : i + 960]) for i in range(0, 48_000, 960)])
+        await peer.transport.next(SpeechStarted)
+
+
+async def test_peer_that_vanishes_mid_response_ends_everything_quietly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = fake_engine()
+    engine.held = True
+    async with line(engine) as peer:
+        peer.transport.push(HELLO, CreateResponse())
+        await peer.transport.next(OutputTextDelta)
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
+async def test_busy_engine_delays_the_response() -> None:
+    async with line() as peer:
+        await peer.transport.next(SessionCreated)
+        peer.engine.busy = True
+        peer.transport.push(HELLO, CreateResponse())
+        await peer.transport.next(ResponseCreated)
+        peer.engine.busy = False
+        done = await peer.transport.next(ResponseDone)
+    assert done.response.status == "completed"
+
+
+async def test_lost_engine_fails_the_response_not_the_session() -> None:
+    engine = fake_engine()
+    engine.held = True
+    async with line(engine) as peer:
+        peer.transport.push(HELLO, CreateResponse())
+        await peer.transport.next(OutputTextDelta)
+        engine.lose()
+        failed = await peer.transport.next(ResponseDone)
+        engine.info, engine.held = MODEL, False
+        peer.transport.push(CreateResponse())
+        completed = await peer.transport.next(ResponseDone)
+    assert (failed.response.status, completed.response.status) == ("failed", "completed")
+
+
+async def test_shut_down_tells_the_peer_and_closes() -> None:
+    async with line() as peer:
+        await peer.transport.next(SessionCreated)
+        peer.connection.shut_down(1012, "server_shutting_down", "Bye.")
+        error = await peer.transport.next(ErrorRaised)
+        assert await peer.transport.wait_closed() == (1012, "server_shutting_down")
+        await peer.running
+    assert (error.code, error.close_code) == ("server_shutting_down", 1012)
+
+
+async def test_timer_ends_a_session_that_expires() -> None:
+    async with line(settings=SessionSettings(max_session_s=1.0)) as peer:
+        error = await peer.transport.next(ErrorRaised)
+        await peer.transport.wait_closed()
+    assert error.code == "session_expired"
+
+
+async def test_fault_of_ours_ends_the_session_with_1011(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Session):
+        def receive(self, event: ClientEvent, now: float) -> None:
+            if isinstance(event, UpdateSession):
+                raise ZeroDivisionError("a fault")
+            super().receive(event, now)
+
+    async with line(session_type=Faulty) as peer:
+        peer.transport.push(HELLO, CreateResponse())
+        await peer.transport.next(ResponseCreated)
+        peer.transport.push(UpdateSession(changes={}))
+        error = await peer.transport.next(ErrorRaised)
+        assert (await peer.transport.wait_closed())[0] == 1011
+        await peer.running
+    assert (error.code, error.is_ours) == ("internal_error", True)
+    assert "a fault" in caplog.text
+    assert peer.session.session_id in caplog.text
+
+
+async def test_event_that_cannot_be_written_ends_the_session_with_1011() -> None:
+    class Unwritable(MemoryTransport):
+        async def send(self, event: ServerEvent) -> None:
+            if isinstance(event, ResponseCreated):
+                raise ValueError("no such event")
+            await super().send(event)
+
+    async with line(transport=Unwritable()) as peer:
+        peer.transport.push(HELLO, CreateResponse())
+        assert (await peer.transport.wait_closed())[0] == 1011
+        await peer.running
+
+
+async def test_peer_that_reads_slowly_gets_longer_deltas() -> None:
+    engine = fake_engine(reply="word " * 50)
+    async with line(engine) as peer:
+        await peer.transport.next(SessionCreated)
+        peer.transport.stall()
+        peer.transport.push(HELLO, CreateResponse())
+        await rounds(500)
+        peer.transport.resume()
+        done = await peer.transport.next(ResponseDone)
+    deltas = [event for event in peer.transport.sent if isinstance(event, OutputTextDelta)]
+    assert done.response.status == "completed"
+    assert [delta.text for delta in deltas] == [engine.reply]
+
+
+async def test_peer_that_does_not_read_is_closed() -> None:
+    async with line(gateway=GatewaySettings(max_send_s=0.1)) as peer:
+        await peer.transport.next(SessionCreated)
+        peer.transport.stall()
+        peer.transport.push(HELLO)
+        assert await peer.transport.wait_closed() == (1008, "slow_client")
+        await peer.running
+
+
+async def test_peer_with_too_much_waiting_is_closed_before_the_deadline() -> None:
+    class Chatty(Session):
+        def events_to_send(self) -> list[ServerEvent]:
+            long = [
+                OutputTextDelta(response_id=f"r{i}", item_id="i", output_index=0, text="x" * 1000)
+                for i in range(50)
+            ]
+            return [*super().events_to_send(), *long]
+
+    async with line(session_type=Chatty, gateway=GatewaySettings(max_outgoing_kib=64)) as peer:
+        assert await peer.transport.wait_closed() == (1008, "slow_client")
+        await peer.running
+
+
+async def test_reading_pauses_while_the_session_is_full_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Full(Session):
+        def wants_input(self) -> bool:
+            return False
+
+    monkeypatch.setattr(connection_module, "MAX_PAUSE_S", 0.05)
+    async with line(session_type=Full) as peer:
+        await peer.transport.next(SessionCreated)
+        peer.transport.push(HELLO, CreateResponse())
+        assert peer.engine.requests == []
+        await peer.transport.next(ResponseDone)
+
+
+async def test_transport_closed_while_sending_is_a_normal_end() -> None:
+    class Gone(MemoryTransport):
+        async def send(self, event: ServerEvent) -> None:
+            raise TransportClosed
+
+    async with line(transport=Gone()) as peer:
+        await peer.running
