@@ -1,6 +1,7 @@
 """The whole gateway over a fake engine: an app, clients for it, and a server on loopback."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -79,3 +80,12 @@ def websocket_client(app: Starlette, *, peer: str = "127.0.0.1") -> Iterator[Tes
     """Yield a client for WebSockets, with the app's lifespan running around it."""
     with TestClient(app, base_url=BASE_URL, client=(peer, 50_000)) as client:
         yield client
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until `condition()`."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never happened")
