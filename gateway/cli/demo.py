@@ -2,9 +2,7 @@
 
 import argparse
 import asyncio
-import signal
 import sys
-from types import FrameType
 
 from sensorium.encoders.media import MediaError
 from sensorium.gateway.cli.own_server import (
@@ -30,7 +28,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Serve, ask, then wait for Ctrl-C; returns 1 if any of it failed."""
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _demonstrate(args.file, args.port, once=args.once)
     except KeyboardInterrupt:
@@ -39,10 +36,6 @@ def run(args: argparse.Namespace) -> int:
     except (CommandError, MediaError) as error:
         print(error, file=sys.stderr)
         return 1
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _demonstrate(path: str, port: int, *, once: bool) -> int:

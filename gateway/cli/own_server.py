@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from types import TracebackType
+from collections.abc import Sequence
+from types import FrameType, TracebackType
 from typing import Self
 
 import httpx
@@ -16,6 +17,8 @@ from sensorium.gateway.cli.progress import ProgressBar
 from sensorium.gateway.settings import read_api_key
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
+SERVE = (sys.executable, "-m", "sensorium.gateway", "serve")
+_DEADLY = (signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.2
 _STOP_S = 15.0
 _LOG_LINES_SHOWN = 20
@@ -58,19 +61,22 @@ class OwnServer:
     """`sensorium serve` on this machine while the context lasts; its log goes to a temporary file.
 
     Entering returns once the server is ready; raises CommandError, with the end of its log, if it
-    ends before that.
+    ends before that. Signals that would end this process stop the server first (they raise
+    KeyboardInterrupt). Main thread only. `command` is what is run; tests run their own.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, command: Sequence[str] = SERVE) -> None:
         self.base_url = f"http://{DEFAULT_HOST}:{port}"
-        self._port = port
+        self._command = [*command, "--host", DEFAULT_HOST, "--port", str(port)]
+        self._former = {number: signal.getsignal(number) for number in _DEADLY}
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "sensorium.gateway", "serve"]
+        for number in _DEADLY:
+            signal.signal(number, _interrupt)
         self._process = subprocess.Popen(
-            [*command, "--host", DEFAULT_HOST, "--port", str(self._port)],
+            self._command,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -117,7 +123,13 @@ class OwnServer:
                 self._process.kill()
                 self._process.wait()
         self._log.close()
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
 
     def _last_lines(self) -> str:
         self._log.seek(0)
         return "\n".join(f"  {line}" for line in self._log.read().splitlines()[-_LOG_LINES_SHOWN:])
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -25,7 +25,7 @@ class Screen:
         if self._is_tty:
             self._redraw(settled, pending)
             return
-        line = f"you  {settled}" + (f" ({pending})" if pending else "")
+        line = "you  " + f"{settled} {f'({pending})' if pending else ''}".strip()
         if line != self._line and (settled or pending):
             self._line = line
             self._write(line + "\n")
