@@ -6,10 +6,9 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from sensorium.core.process import Load
+from sensorium.core.process import Load, load_models, serve
 
 COMMAND = (sys.executable, "-m", "sensorium.core.process")
 
@@ -45,14 +44,8 @@ async def launch_process(sock: socket.socket, command: Sequence[str] = COMMAND) 
     return _ProcessChild(process)
 
 
-async def launch_thread(sock: socket.socket, load: "Load | None" = None) -> Child:
+async def launch_thread(sock: socket.socket, load: Load = load_models) -> Child:
     """Run the engine in a thread of this process, for tests and for embedding it."""
-    from sensorium.core.process import serve
-
-    if load is None:
-        from sensorium.core.startup import load_models  # brings torch into this process
-
-        load = load_models
     return _ThreadChild(functools.partial(serve, sock, load))
 
 

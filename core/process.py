@@ -48,6 +48,15 @@ def serve(sock: socket.socket, load: Load) -> bool:
         channel.close()
 
 
+def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
+    """Load the real models; what imports torch is imported here, once it is wanted."""
+    try:
+        from sensorium.core import startup
+    except ImportError as error:
+        raise CoreError(f"{error}; run: pip install 'sensorium[engine]'") from error
+    return startup.load_models(models, engine)
+
+
 def _load(channel: ipc.Channel, load: Load, start: ipc.Start) -> LoadedModels | None:
     try:
         return load(start.models, start.engine)
@@ -97,19 +106,15 @@ def _exit_on_thread_failure(args: threading.ExceptHookArgs) -> None:
     os._exit(1)
 
 
-def main(load: Load | None = None) -> None:
+def main(load: Load = load_models) -> None:
     """Entry point of the child: `sys.argv[1]` is the file descriptor of its end of the socket."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the gateway decides
-    os.environ.update(_PASSIVE_WAITS)  # read by OpenMP when torch is imported
+    os.environ.update(_PASSIVE_WAITS)  # read by OpenMP when `load` imports torch
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     threading.excepthook = _exit_on_thread_failure
-    if load is None:
-        from sensorium.core.startup import load_models  # imports torch, so after the environment
-
-        load = load_models
     with contextlib.closing(socket.socket(fileno=int(sys.argv[1]))) as sock:
         served = serve(sock, load)
     logging.shutdown()

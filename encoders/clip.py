@@ -1,13 +1,13 @@
 """One clip of the encoder pool: what waits to be encoded, since when, and how urgent it is."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from sensorium.encoders.base import Encoder
-from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.media import AudioFrame, Pts
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -16,6 +16,9 @@ FILE_SLACK_S = 5.0
 
 FILE_HOP_S = 1.0
 """Sound of a clip that isn't live is handed on in runs of at least this length."""
+
+MAX_PASS_S = 30.0
+"""Most sound of a clip in one batch: an hour that comes at once mustn't keep talkers waiting."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,17 +44,26 @@ class Clip(Generic[Key]):
             return self.num_pending >= FILE_HOP_S * self.encoder.rate_hz
         return self.num_pending > 0 and self.encoder.ready(self.state, self.num_pending)
 
+    def is_ending(self) -> bool:
+        """Tell whether the next batch is the clip's last."""
+        return self.closing and self.num_pending <= MAX_PASS_S * self.encoder.rate_hz
+
     def take_frame(self) -> AudioFrame | None:
-        """Join all pending sound into one frame and forget it."""
-        frames, self.frames, self.num_pending = self.frames, [], 0
-        if len(frames) < 2:
-            return frames[0] if frames else None
-        samples = np.concatenate([frame.samples for frame in frames])
-        return AudioFrame(pts=frames[0].pts, rate_hz=frames[0].rate_hz, samples=samples)
+        """Join the pending sound, up to MAX_PASS_S, into one frame."""
+        if not self.frames:
+            return None
+        first = self.frames[0]
+        limit = round(MAX_PASS_S * first.rate_hz)
+        samples = np.concatenate([frame.samples for frame in self.frames])
+        self.frames, self.num_pending = [], len(samples[limit:])
+        if self.num_pending:
+            rest = replace(first, pts=Pts(first.pts + limit), samples=samples[limit:])
+            self.frames.append(rest)
+        return replace(first, samples=samples[:limit])
 
     def kind(self) -> tuple[int, bool, bool]:
         """Clips of one kind may share a batch."""
-        return id(self.encoder), self.closing, self.live
+        return id(self.encoder), self.is_ending(), self.live
 
     def urgency(self) -> tuple[bool, float]:
         """Sort key: talkers who have finished, then whoever has been ready longest."""

@@ -199,8 +199,8 @@ class EncoderPool(Generic[Key]):
         for clip in clips:
             clip.due_at = None
             clip.running = True
-        frames = [clip.take_frame() for clip in clips]
-        return Batch(clips=clips, frames=frames, final=clips[0].closing)
+        final = clips[0].is_ending()
+        return Batch(clips=clips, frames=[clip.take_frame() for clip in clips], final=final)
 
     # --- encoding -------------------------------------------------------------------------------
 

@@ -14,33 +14,30 @@ from sensorium.encoders.media import AudioFrame
 
 
 class CostlyEncoder(ScriptedEncoder):
-    """A scripted encoder whose calls take time on a clock of its own."""
+    """A scripted encoder whose passes take time on a clock of its own."""
 
-    def __init__(self, *, pass_s: float, final_s: float) -> None:
+    def __init__(self, pass_s: float) -> None:
         super().__init__()
         self.now = 0.0
-        self._pass_s, self._final_s = pass_s, final_s
+        self._pass_s = pass_s
 
     def push(self, frames: list[AudioFrame], states: list[ScriptedState]) -> list[Output]:
         self.now += self._pass_s * len(frames)
         return super().push(frames, states)
 
-    def flush(self, states: list[ScriptedState]) -> list[Output]:
-        self.now += self._final_s * len(states)
-        return super().flush(states)
-
 
 @pytest.mark.parametrize(
-    ("pass_s", "final_s", "capacity"),
+    ("num_cores", "pass_s", "capacity"),
     [
-        (0.125, 0.25, 11),  # 0.5 s of every 8 s each: 0.7 · 8 / 0.5
-        (0.125, 0.0, 22),
-        (9.0, 9.0, 1),  # too slow for anybody, yet one is let in
+        (1, 0.25, 5),  # three passes of 1.25 · 0.25 s in 8 s: 0.7 · 8 / 0.9375
+        (2, 0.25, 11),
+        (2, 0.125, 23),
+        (1, 9.0, 1),  # too slow for anybody, yet one is let in
     ],
 )
-def test_capacity_is_what_the_time_pays_for(pass_s: float, final_s: float, capacity: int) -> None:
-    encoder = CostlyEncoder(pass_s=pass_s, final_s=final_s)
-    assert measure_capacity(encoder, clock=lambda: encoder.now) == capacity
+def test_capacity_is_what_the_cores_pay_for(num_cores: int, pass_s: float, capacity: int) -> None:
+    encoder = CostlyEncoder(pass_s)
+    assert measure_capacity(encoder, num_cores, lambda: encoder.now) == capacity
 
 
 def test_warm_up_leaves_no_trace() -> None:

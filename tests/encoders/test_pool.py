@@ -127,6 +127,21 @@ def test_files_wait_for_talkers_but_not_for_ever() -> None:
     assert bench.outputs[-1][0] == "file"
 
 
+def test_a_long_file_is_encoded_in_pieces_between_which_others_get_their_turn() -> None:
+    bench = Bench()
+    bench.open("file", live=False)
+    bench.open("talker")
+    bench.pool.push("file", sound(70.0))
+    bench.pool.close("file")
+    bench.pool.push("talker", sound(1.0))
+    bench.now = 100.0
+    bench.run()
+    taken = [(key, num_samples / RATE_HZ) for key, num_samples, _, final in bench.outputs]
+    assert taken == [("talker", 1.0), ("file", 30.0), ("file", 30.0), ("file", 10.0), ("file", 0.0)]
+    assert bench.finals() == ["file"]
+    assert bench.text("file").endswith(" word69")
+
+
 def test_only_the_failing_clip_ends(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.open("a", "b")
