@@ -119,7 +119,7 @@ class Engine:
 
     def has_work(self) -> bool:
         """Tell whether a step would do anything."""
-        return bool(self._inbox) or any(s.num_to_prefill for s in self._sequences.values())
+        return bool(self._inbox) or any(s.num_due for s in self._sequences.values())
 
     def step(self, now: float) -> list[EngineEvent]:
         """Take in what was posted, advance sequences by one batch, return what happened.
@@ -147,7 +147,7 @@ class Engine:
         return EngineStats(
             num_sequences=len(self._sequences),
             num_free_blocks=self._pool.num_free,
-            num_waiting_tokens=sum(s.num_to_prefill for s in self._sequences.values()),
+            num_waiting_tokens=sum(s.num_due for s in self._sequences.values()),
         )
 
     # --- inside a step ----------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Scheduler:
         """
         everyone = list(sequences)
         self._num_steps += 1
-        counts = self._share_tokens([s for s in everyone if s.num_to_prefill])
+        counts = self._share_tokens([s for s in everyone if s.num_due])
         for sequence in sorted(counts, key=lambda s: s.order):
             if sequence in counts and not self._reserve(sequence, counts, everyone):
                 del counts[sequence]
@@ -97,6 +97,7 @@ class Scheduler:
             victim = self._victim(sequence, everyone)
             if victim is None:
                 return False
+            victim.dormant = not victim.num_due
             self.release(victim)
             counts.pop(victim, None)
         sequence.blocks += self._pool.allocate(missing)
@@ -105,7 +106,7 @@ class Scheduler:
     def _victim(self, sequence: Sequence, everyone: list[Sequence]) -> Sequence | None:
         """Choose who loses its blocks to `sequence`."""
         holders = [s for s in everyone if s.blocks and s is not sequence]
-        idle = [s for s in holders if not s.num_to_prefill]
+        idle = [s for s in holders if not s.num_due]
         if idle:
             return min(idle, key=lambda s: (s.last_used, s.order))
         younger = [s for s in holders if s.order > sequence.order]

@@ -78,7 +78,8 @@ class Sequence:
 
     `token_ids` has one entry per position; `rows` maps the positions that are `SLOT` to their
     embedding rows. `blocks` holds the cache blocks in order of position; the first `num_computed`
-    positions are valid in them.
+    positions are valid in them. A `dormant` sequence has lost its blocks while it had nothing to
+    do; it is recomputed when something is added to it.
     """
 
     def __init__(self, sequence_id: SequenceId, *, max_positions: int, order: int) -> None:
@@ -90,6 +91,7 @@ class Sequence:
         self.blocks: list[int] = []
         self.num_computed = 0
         self.generation: Generation | None = None
+        self.dormant = False
         self.last_step = 0
         self.last_used = 0.0
         self._max_positions = max_positions
@@ -100,8 +102,13 @@ class Sequence:
 
     @property
     def num_to_prefill(self) -> int:
-        """Positions whose keys and values are not cached yet."""
+        """Positions whose keys and values are not cached (any more)."""
         return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_due(self) -> int:
+        """How many of these the next steps should compute: none while the sequence is dormant."""
+        return 0 if self.dormant else self.num_to_prefill
 
     # --- orders ---------------------------------------------------------------------------------
 
@@ -210,15 +217,16 @@ class Sequence:
         return media.finished
 
     def _append_tokens(self, token_ids: tuple[int, ...]) -> None:
-        self._check_room(len(token_ids))
+        self._make_room(len(token_ids))
         self.token_ids.extend(token_ids)
 
     def _append_rows(self, rows: "torch.Tensor") -> None:
-        self._check_room(len(rows))
+        self._make_room(len(rows))
         self.rows.update(enumerate(rows, start=len(self.token_ids)))
         self.token_ids.extend([SLOT] * len(rows))
 
-    def _check_room(self, count: int) -> None:
+    def _make_room(self, count: int) -> None:
+        self.dormant = False
         wanted = len(self.token_ids) + count
         if wanted > self._max_positions:
             raise SequenceFault(
@@ -239,6 +247,7 @@ class Sequence:
         )
         if len(self.token_ids) >= self._max_positions:
             return [self._end("length")]
+        self.dormant = False
         # The last position must pass through the model (again) to yield logits.
         self.num_computed = min(self.num_computed, len(self.token_ids) - 1)
         return []
