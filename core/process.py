@@ -109,7 +109,9 @@ def _exit_on_thread_failure(args: threading.ExceptHookArgs) -> None:
 def main(load: Load = load_models) -> None:
     """Entry point of the child: `sys.argv[1]` is the file descriptor of its end of the socket."""
     _die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the gateway decides
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):
+        # Ctrl-C and service managers reach both processes; the gateway decides when to end.
+        signal.signal(stop_signal, signal.SIG_IGN)
     os.environ.update(_PASSIVE_WAITS)  # read by OpenMP when `load` imports torch
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

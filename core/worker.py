@@ -131,7 +131,7 @@ class EngineWorker:
             while not self._stopping.is_set():
                 if await self._run_once():
                     delay_s = FIRST_DELAY_S
-                else:
+                elif not self._stopping.is_set():
                     await self._pause(delay_s)
                     delay_s = min(2 * delay_s, LAST_DELAY_S)
         except CoreError as error:
@@ -151,10 +151,15 @@ class EngineWorker:
         return self._info
 
     async def stop(self, deadline_s: float = 5.0) -> None:
-        """Ask the engine to end, kill it after `deadline_s`; returns once `run` is over."""
+        """Ask the engine to end, kill it after `deadline_s`; returns once `run` is over.
+
+        One that is still loading is killed at once.
+        """
         self._stopping.set()
         if self._writer is not None:
             self._writer.write(ipc.encode([ipc.Stop()]))
+        if self._child is not None and self._info is None:
+            self._child.kill()
         try:
             async with asyncio.timeout(deadline_s):
                 await self._stopped.wait()

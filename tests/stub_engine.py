@@ -2,10 +2,11 @@
 
 `python tests/stub_engine.py FD` serves like `python -m sensorium.core.process FD`. The decoder's
 name in ModelsConfig picks what goes wrong: "missing" can't be loaded, "crash PATH" dies while it
-loads unless PATH exists (and makes it), anything else works.
+loads unless PATH exists (and makes it), "slow" never gets ready, anything else works.
 """
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,8 @@ def load(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
         if not marker.exists():
             marker.touch()
             os._exit(3)
+    if models.decoder == "slow":
+        threading.Event().wait()
     loaded = stub_models()
     return replace(loaded, info=replace(loaded.info, name=models.decoder))
 

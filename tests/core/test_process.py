@@ -139,7 +139,7 @@ def test_a_gateway_that_says_nothing_is_not_served() -> None:
     assert not engine.join()
 
 
-def test_the_process_ignores_ctrl_c_and_dies_with_its_gateway() -> None:
+def test_the_process_leaves_its_end_to_the_gateway() -> None:
     ours, theirs = socket.socketpair()
     command = [sys.executable, stub_engine.__file__, str(theirs.fileno())]
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), cwd=Path(__file__).parent)
@@ -148,6 +148,7 @@ def test_the_process_ignores_ctrl_c_and_dies_with_its_gateway() -> None:
     channel.send([START])
     assert channel.receive()
     process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     channel.send([OpenSequence(sequence_id=ONE), CloseSequence(sequence_id=ONE)])
     assert channel.receive()
     channel.close()

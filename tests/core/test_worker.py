@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -44,11 +45,11 @@ STUB = (sys.executable, stub_engine.__file__)
 ONE, TWO = SpanId(1), SpanId(2)
 
 
-async def launch_stub(sock: Any) -> Child:
+async def launch_stub(sock: socket.socket) -> Child:
     return await launch_process(sock, STUB)
 
 
-async def launch_stub_thread(sock: Any) -> Child:
+async def launch_stub_thread(sock: socket.socket) -> Child:
     return await launch_thread(sock, stub_engine.load)
 
 
@@ -238,6 +239,24 @@ async def test_stop_leaves_no_process() -> None:
     assert worker.info is None
     with pytest.raises(CoreError, match="stopped"):
         await worker.wait_ready()
+
+
+async def test_an_engine_that_is_still_loading_is_killed_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    launched = asyncio.Event()
+
+    async def launch(sock: socket.socket) -> Child:
+        child = await launch_stub(sock)
+        launched.set()
+        return child
+
+    worker = worker_of("slow", launch=launch)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(worker.run())
+        await launched.wait()
+        await worker.stop(deadline_s=60.0)
+    assert caplog.records == []
 
 
 async def test_an_engine_that_hangs_is_killed_at_the_deadline() -> None:
