@@ -25,7 +25,7 @@ from sensorium.core.api import (
 )
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.engine import Engine
-from sensorium.core.errors import CoreError
+from sensorium.core.errors import BadCheckpoint, CoreError
 from sensorium.core.loop import LoadedModels
 from sensorium.core.runner import load_runner
 from sensorium.core.sources import is_path, pins, resolve
@@ -62,7 +62,7 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     runner = load_runner(decoder_dir, models, engine)
     torch.set_num_threads(num_threads)
     core = Engine(runner, engine)
-    speech = encoder_class("audio")(speech_dir, threads=num_threads, compute_type="int8")
+    speech = _load_speech(speech_dir, num_threads)
     warm_up(core)
     capacity = measure_capacity(speech, num_threads)  # warms the encoder up as well
     info = ModelInfo(
@@ -78,6 +78,17 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     return LoadedModels(
         engine=core, encoders={"audio": speech}, encode=Tokenizer(decoder_dir).encode, info=info
     )
+
+
+def _load_speech(model_dir: Path, num_threads: int) -> Encoder[Any]:
+    """Load the speech encoder; raises BadCheckpoint for what its library can't read."""
+    try:
+        speech: Encoder[Any] = encoder_class("audio")(
+            model_dir, threads=num_threads, compute_type="int8"
+        )
+    except (RuntimeError, ValueError, OSError, KeyError) as error:
+        raise BadCheckpoint(f"{model_dir} holds no speech model that runs here: {error}") from error
+    return speech
 
 
 def warm_up(engine: Engine) -> None:

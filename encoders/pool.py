@@ -27,8 +27,11 @@ FAILED = "The speech encoder failed on this sound."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLoad:
-    """How busy the pool is: age of the oldest clip that could be encoded, and the threads' share
-    of time spent encoding since the last report, in [0, 1]."""
+    """How busy the pool is.
+
+    `lag_s`: for how long some talker's clip could have been encoded and was not; files don't count,
+    they may wait. `busy`: the threads' share of time spent encoding since the last report, 0 to 1.
+    """
 
     lag_s: float
     busy: float
@@ -151,11 +154,12 @@ class EncoderPool(Generic[Key]):
         """Return the load since the last call."""
         with self._changed:
             now = self._clock()
-            waiting = [clip.due_at for clip in self._clips.values() if clip.due_at is not None]
+            due = (clip.due_at for clip in self._clips.values() if clip.live)
+            oldest = min((due_at for due_at in due if due_at is not None), default=now)
             elapsed = (now - self._reported_at) * max(1, len(self._threads))
             busy = self._busy_s / elapsed if elapsed > 0 else 0.0
             self._busy_s, self._reported_at = 0.0, now
-            return PoolLoad(lag_s=now - min(waiting, default=now), busy=min(1.0, busy))
+            return PoolLoad(lag_s=now - oldest, busy=min(1.0, busy))
 
     def run_once(self) -> bool:
         """Encode one batch; False if nothing was ready."""

@@ -239,13 +239,17 @@ def test_an_unknown_modality_is_a_problem_not_an_exception() -> None:
     assert output.problem == "This server has no encoder for 'video' (it has: audio)."
 
 
-def test_lag_is_the_age_of_the_oldest_ready_clip() -> None:
+def test_lag_is_the_age_of_the_oldest_talker_who_waits() -> None:
     bench = Bench()
+    bench.open("file", live=False)
+    bench.pool.push("file", sound(10.0))
+    bench.now = 1.0
+    assert bench.pool.load().lag_s == 0.0
     bench.open("a", "b")
     bench.pool.push("a", sound(1.0))
-    bench.now = 2.0
-    bench.pool.push("b", sound(1.0))
     bench.now = 3.0
+    bench.pool.push("b", sound(1.0))
+    bench.now = 4.0
     assert bench.pool.load().lag_s == 3.0
     bench.run()
     assert bench.pool.load().lag_s == 0.0
