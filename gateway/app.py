@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sensorium.core.text.prompt import Prompt
@@ -65,12 +65,13 @@ def create_app(
             Exception: errors.on_crash,
         },
     )
+    app.router.default = Page()  # not a route: those would hide their 405s behind its 404
     app.add_middleware(Gate, admission=services.admission)
     app.state.services = services
     return app
 
 
-def _routes(services: Services) -> list[Route | WebSocketRoute | Mount]:
+def _routes(services: Services) -> list[Route | WebSocketRoute]:
     realtime = RealtimeEndpoint(services)
     models, status = ModelsEndpoint(services), StatusEndpoint(services)
     return [
@@ -85,7 +86,6 @@ def _routes(services: Services) -> list[Route | WebSocketRoute | Mount]:
         Route("/health", status.health),
         Route("/ready", status.ready),
         Route("/metrics", status.metrics),
-        Mount("/", Page()),
     ]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 _SUFFIXES = (".html", ".css", ".js", ".svg", ".wav", ".ico", ".png")
 _POLICY = {
@@ -25,6 +26,13 @@ class Page(StaticFiles):
 
     def __init__(self) -> None:
         super().__init__(directory=Path(str(files("sensorium.web"))), html=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a file; there are no WebSockets here."""
+        if scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return a file of the page with the headers that keep it to itself."""
