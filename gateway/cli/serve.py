@@ -10,6 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from starlette.applications import Starlette
+
 from sensorium.core.config import ModelsConfig
 from sensorium.core.errors import CoreError
 from sensorium.core.sources import resolve
@@ -53,7 +55,11 @@ def run(options: argparse.Namespace) -> int:
         listener = listen(settings.gateway.host, settings.gateway.port, key)
         with listener:
             prompt, detector = load_models(settings.models)
-            asyncio.run(serve(settings, key, listener, prompt, detector))
+            engine = EngineWorker(settings.models, settings.engine)
+            app = create_app(
+                engine=engine, prompt=prompt, detector=detector, settings=settings, api_key=key
+            )
+            asyncio.run(serve(engine, app, listener))
     except (CannotServe, SettingsError, CoreError) as error:
         print(f"sensorium serve: {error}", file=sys.stderr)
         return 1
@@ -100,18 +106,8 @@ def load_models(models: ModelsConfig) -> tuple[Prompt, SpeechDetector]:
     return prompt, SpeechDetector(resolve(models.vad, cache_dir))
 
 
-async def serve(
-    settings: Settings,
-    key: str | None,
-    listener: socket.socket,
-    prompt: Prompt,
-    detector: SpeechDetector,
-) -> None:
+async def serve(engine: EngineWorker, app: Starlette, listener: socket.socket) -> None:
     """Run engine and server until a signal; raises CoreError if the engine can't run at all."""
-    engine = EngineWorker(settings.models, settings.engine)
-    app = create_app(
-        engine=engine, prompt=prompt, detector=detector, settings=settings, api_key=key
-    )
     host, port = listener.getsockname()[:2]
     server = GatewayServer(app, host=host, port=port)
     url_host = f"[{host}]" if ":" in host else host
