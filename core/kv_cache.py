@@ -24,6 +24,7 @@ class KVCache:
         """Allocate `num_blocks` blocks beside the null block."""
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.dtype = dtype
         self.device = device
         rows = (num_blocks + 1) * block_size
         # [layers, K and V, rows, Hk, Dh]; zeros, since pages untouched then cost no memory

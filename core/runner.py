@@ -26,6 +26,7 @@ class Runner:
         """Take a decoder whose weights are loaded, and a cache on the same device."""
         self.shape = decoder.shape
         self.cache = cache
+        self.dtype = cache.dtype
         self._decoder = decoder
 
     @torch.inference_mode()

@@ -50,6 +50,17 @@ def tiny_model(seed: int = 0) -> Llama:
     return model
 
 
+def checkpoint(model: Llama) -> dict[str, torch.Tensor]:
+    """Name and split a model's parameters as the checkpoint of a `CONFIG` does."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, parts in model.weight_names().items():
+        parameter = model.get_parameter(name)
+        sizes = {3: [48, 16, 16], 2: [48, 48]}.get(len(parts), [len(parameter)])
+        pieces = torch.split(parameter, sizes)
+        tensors.update({p: t.contiguous() for p, t in zip(parts, pieces, strict=True)})
+    return tensors
+
+
 def tiny_engine(
     seed: int = 0, *, num_blocks: int = 100, model: Llama | None = None, **config: Any
 ) -> Engine:

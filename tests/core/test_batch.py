@@ -1,0 +1,60 @@
+import torch
+
+from sensorium.core.api import AppendTokens, Generate, OpenSpan, SequenceId, SpanId
+from sensorium.core.batch import build_batch
+from sensorium.core.scheduler import Scheduled
+from sensorium.core.sequence import Sequence
+
+CPU = torch.device("cpu")
+
+
+def _sequence(token_ids: tuple[int, ...], blocks: list[int], computed: int) -> Sequence:
+    sequence = Sequence(SequenceId(1), max_positions=100, order=1)
+    one = SequenceId(1)
+    sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=token_ids))
+    sequence.put(Generate(sequence_id=one, span_id=SpanId(2)))
+    sequence.settle(lambda sampling: None)
+    sequence.blocks, sequence.num_computed = blocks, computed
+    return sequence
+
+
+def test_batch_is_laid_out_as_its_docstring_shows() -> None:
+    a, b = _sequence((9,) * 6, [2, 7], 5), _sequence((4, 5, 6), [1], 0)
+    batch = build_batch([Scheduled(a, 1), Scheduled(b, 3)], block_size=4, device=CPU)
+    assert batch.token_ids.tolist() == [9, 4, 5, 6]
+    assert batch.positions.tolist() == [5, 0, 1, 2]
+    assert batch.slot_mapping.tolist() == [29, 4, 5, 6]
+    assert batch.kv_rows.tolist() == [[8, 9, 10, 11, 28, 29]]
+    assert batch.lengths.tolist() == [6]
+    assert [(p.start, p.end, p.kv_rows.tolist()) for p in batch.prefills] == [(1, 4, [4, 5, 6])]
+    assert batch.sample_indices.tolist() == [0, 3]
+    assert batch.rows is None
+
+
+def test_short_contexts_are_padded_with_the_null_row() -> None:
+    a, b = _sequence((9,) * 6, [2, 7], 5), _sequence((4, 5), [1], 1)
+    batch = build_batch([Scheduled(a, 1), Scheduled(b, 1)], block_size=4, device=CPU)
+    assert batch.kv_rows[1].tolist() == [4, 5, 0, 0, 0, 0]
+    assert batch.lengths.tolist() == [6, 2]
+
+
+def test_unfinished_prompt_yields_no_logits() -> None:
+    batch = build_batch([Scheduled(_sequence((1,) * 9, [1], 0), 4)], block_size=4, device=CPU)
+    assert batch.sample_indices.tolist() == []
+    assert len(batch.lengths) == 0
+
+
+def test_rows_go_to_the_slots_of_their_positions() -> None:
+    sequence = Sequence(SequenceId(1), max_positions=100, order=1)
+    one = SequenceId(1)
+    sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=(7, 8)))
+    sequence.put(OpenSpan(sequence_id=one, span_id=SpanId(2)))
+    rows = torch.arange(12.0).view(3, 4)
+    sequence.extend(SpanId(2), rows)
+    sequence.settle(lambda sampling: None)
+    sequence.blocks, sequence.num_computed = [3, 1], 1
+    batch = build_batch([Scheduled(sequence, 3)], block_size=4, device=CPU)
+    assert batch.token_ids.tolist() == [8, 0, 0]
+    assert batch.slots.tolist() == [1, 2]
+    assert batch.rows is not None
+    assert torch.equal(batch.rows, rows[:2])

@@ -1,0 +1,28 @@
+import torch
+from tiny_model import tiny_model
+
+from sensorium.core.kv_cache import KVCache, num_blocks_in
+
+SHAPE = tiny_model().shape
+BLOCK_BYTES = 2 * SHAPE.num_layers * 4 * SHAPE.num_kv_heads * SHAPE.head_dim * 2
+
+
+def test_layers_are_writable_views_that_begin_as_zeros() -> None:
+    cache = KVCache(
+        SHAPE, num_blocks=3, block_size=4, dtype=torch.float32, device=torch.device("cpu")
+    )
+    k, v = cache.layer(1)
+    assert k.shape == v.shape == (16, SHAPE.num_kv_heads, SHAPE.head_dim)
+    k[5] = 1.0
+    assert cache.layer(1)[0][5].eq(1).all()
+    assert not cache.layer(1)[1].any()
+    assert not cache.layer(0)[0].any()
+
+
+def test_budget_pays_for_whole_blocks_and_the_null_block() -> None:
+    budget = 10 * BLOCK_BYTES + 5
+    assert num_blocks_in(budget, SHAPE, 4, torch.bfloat16, max_sequences=100) == 9
+
+
+def test_no_more_blocks_than_all_sequences_could_use() -> None:
+    assert num_blocks_in(1 << 30, SHAPE, 4, torch.bfloat16, max_sequences=2) == 100
