@@ -62,11 +62,11 @@ packages:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(ENGINE): | .venv/pyvenv.cfg
-	$(BIN)/python -m pip install -e '.[engine]'
+	$(BIN)/python -m pip install --no-compile -e '.[engine]'
 	@touch $@
 
 $(DEV): | .venv/pyvenv.cfg
-	$(BIN)/python -m pip install -e '.[engine,dev]'
+	$(BIN)/python -m pip install --no-compile -e '.[engine,dev]'
 	@touch $(ENGINE) $@
 
 # The folders under their installed names, for mypy and editors.

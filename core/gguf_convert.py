@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, ReaderTensor, dequantize
 from safetensors.numpy import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from sensorium.core.errors import BadCheckpoint
 
 _CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL of tokenizer.ggml.token_type
+_VERBATIM = {
+    "special": True,
+    "normalized": False,
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+}
 
 _TENSOR_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -134,19 +140,22 @@ def _write_tokenizer(reader: GGUFReader, directory: Path) -> None:
             "only GGUF files with a byte-level BPE (gpt2) vocabulary can be converted"
         )
     tokens: list[str] = _value(reader, "tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ")) for merge in _value(reader, "tokenizer.ggml.merges")]
+    merges = [merge.split(" ") for merge in _value(reader, "tokenizer.ggml.merges")]
     kinds: list[int] = _value(reader, "tokenizer.ggml.token_type")
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(
-        [
-            AddedToken(token, normalized=False, special=True)
-            for token, kind in zip(tokens, kinds, strict=True)
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    content = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": token_id, "content": tokens[token_id], **_VERBATIM}
+            for token_id, kind in enumerate(kinds)
             if kind == _CONTROL
-        ]
-    )
-    tokenizer.save(str(directory / "tokenizer.json"))
+        ],
+        "pre_tokenizer": {**byte_level, "trim_offsets": True},
+        "decoder": {**byte_level, "trim_offsets": True},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    }
+    text = json.dumps(content, ensure_ascii=False)
+    (directory / "tokenizer.json").write_text(text, encoding="utf-8")
     template = _value(reader, "tokenizer.chat_template")
     (directory / "chat_template.jinja").write_text(template, encoding="utf-8")

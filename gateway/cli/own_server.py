@@ -69,7 +69,7 @@ class OwnServer:
         self.base_url = f"http://{DEFAULT_HOST}:{port}"
         self._command = [*command, "--host", DEFAULT_HOST, "--port", str(port)]
         self._former = {number: signal.getsignal(number) for number in _DEADLY}
-        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - _stop closes it
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
