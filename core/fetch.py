@@ -183,7 +183,8 @@ def _download_from_hub(url: str, directory: Path, patterns: list[str]) -> None:
             allow_patterns=patterns,
         )
     except Exception as error:  # the library raises errors of its HTTP stack, of no common class
-        raise ModelNotFound(f"{url}: {type(error).__name__}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ModelNotFound(f"{type(error).__name__}: {reason}") from error
     shutil.rmtree(directory / ".cache", ignore_errors=True)
 
 
