@@ -1,13 +1,18 @@
-"""Request bodies, bounded while they arrive, and requests whose client leaves."""
+"""Request bodies, bounded in size and time, and requests whose client leaves."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
+from sensorium.gateway.errors import PeerError
 from sensorium.gateway.http.errors import RequestTooLarge
+
+MAX_ARRIVAL_S = 120.0
+"""25 MiB over 2 Mbit/s; a client that sends a byte now and then holds a place no longer."""
 
 Result = TypeVar("Result")
 
@@ -31,6 +36,17 @@ def bounded(request: Request, limit_bytes: int) -> Request:
         return message
 
     return Request(request.scope, receive)
+
+
+@asynccontextmanager
+async def arriving() -> AsyncIterator[None]:
+    """Bound the time that a body may take; raises PeerError (`request_timeout`)."""
+    try:
+        async with asyncio.timeout(MAX_ARRIVAL_S):
+            yield
+    except TimeoutError:
+        limit = f"{MAX_ARRIVAL_S:g} s"
+        raise PeerError("request_timeout", f"The body didn't arrive within {limit}.") from None
 
 
 async def while_connected(receive: Receive, work: Coroutine[None, None, Result]) -> Result:

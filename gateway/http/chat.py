@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from sensorium.core.api import Generated, ModelInfo, TurnEnded, Usage
 from sensorium.core.text.channels import TextStream
 from sensorium.gateway.errors import GatewayError, InternalError, PeerError
-from sensorium.gateway.http.body import bounded, while_connected
+from sensorium.gateway.http.body import arriving, bounded, while_connected
 from sensorium.gateway.http.chat_request import ChatRequest, parse_chat
 from sensorium.gateway.http.models import check_model
 from sensorium.gateway.http.sequence import RequestSequence, open_sequence
@@ -41,7 +41,9 @@ class ChatEndpoint:
 
     async def complete(self, request: Request) -> Response:
         """Answer one request; raises GatewayError."""
-        chat = parse_chat(await bounded(request, MAX_BODY_BYTES).body())
+        async with arriving():
+            body = await bounded(request, MAX_BODY_BYTES).body()
+        chat = parse_chat(body)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._services.admission.request_place("chat"))
             reply = await self._begin(chat, stack)

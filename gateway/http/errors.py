@@ -11,7 +11,12 @@ from sensorium.gateway.errors import CapacityError, GatewayError, PeerError
 RETRY_AFTER_S = 2
 
 _STATUS_CODES = {404: "not_found", 405: "method_not_allowed"}
-_PEER_STATUS = {"invalid_api_key": 401, "forbidden": 403, "model_not_found": 404}
+_PEER_STATUS = {
+    "invalid_api_key": 401,
+    "forbidden": 403,
+    "model_not_found": 404,
+    "request_timeout": 408,
+}
 
 
 class RequestTooLarge(PeerError):

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.http.body import bounded
+from sensorium.gateway.http.body import arriving, bounded
 
 FORMATS = ("json", "text", "verbose_json", "srt", "vtt")
 ResponseFormat = Literal["json", "text", "verbose_json", "srt", "vtt"]
@@ -42,7 +42,8 @@ async def read_form(request: Request, max_file_bytes: int) -> TranscriptionForm:
         )
     limited = bounded(request, max_file_bytes + _FORM_BYTES)
     try:
-        form = await limited.form(max_files=1, max_fields=20, max_part_size=_FORM_BYTES)
+        async with arriving():
+            form = await limited.form(max_files=1, max_fields=20, max_part_size=_FORM_BYTES)
     except HTTPException as error:
         raise PeerError("invalid_form", f"The form can't be read: {error.detail}") from None
     try:
