@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 MAX_PAUSE_S = 5.0
 """Longest time without reading: a socket that isn't read also swallows pongs and `cancel`."""
+MAX_CLOSE_S = 1.0
+"""How long a close frame may wait for room in the peer's buffer."""
 MAX_CLOSING_S = 10.0
 """How long a session may take to end once its peer is gone, or to be told of its end."""
 
@@ -247,9 +249,9 @@ class Connection:
         raise TransportClosed
 
     async def _close_transport(self, code: int, reason: str) -> None:
-        """Close; waits MAX_PAUSE_S at most for a peer that takes nothing any more."""
+        """Close; waits MAX_CLOSE_S at most for a peer that takes nothing any more."""
         try:
-            async with asyncio.timeout(MAX_PAUSE_S):
+            async with asyncio.timeout(MAX_CLOSE_S):
                 await self._transport.close(code, reason)
         except TimeoutError:
             logger.info("session %s: the client doesn't take its close", self._id)

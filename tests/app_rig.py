@@ -83,9 +83,9 @@ def websocket_client(app: Starlette, *, peer: str = "127.0.0.1") -> Iterator[Tes
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until `condition()`."""
+    """Let everything run until `condition()`, ten seconds at most."""
     for _ in range(10_000):
         if condition():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
     raise AssertionError("it never happened")

@@ -30,6 +30,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await super().run_asgi()
         self.loop.call_later(LINGER_S, self.transport.abort)
 
+    def shutdown(self) -> None:
+        """End the connection because the server stops."""
+        super().shutdown()
+        self.loop.call_later(STOP_S / 2, self.transport.abort)
+
 
 class GatewayServer(uvicorn.Server):
     """Drains the gateway before it closes connections, and exits normally on a signal."""

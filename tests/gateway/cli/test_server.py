@@ -15,7 +15,18 @@ from starlette.applications import Starlette
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from sensorium.gateway import connection
+from sensorium.gateway.cli import server as server_module
 from sensorium.gateway.cli.server import MAX_FRAME_BYTES, GatewayServer
+from sensorium.gateway.settings import GatewaySettings, Settings
+
+HANDSHAKE = (
+    b"GET /v1/realtime?model=default HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+FRAME = b"\x81\x82\0\0\0\0{}"
+"""A masked text frame (RFC 6455, 5.2) with an event that has no type."""
 
 
 @asynccontextmanager
@@ -89,3 +100,21 @@ async def test_client_that_vanishes_frees_its_session() -> None:
         socket.transport.abort()
         await until(lambda: not services_of(app).live)
     assert engine.sequences == {}
+
+
+async def test_client_that_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LINGER_S", 0.1)
+    monkeypatch.setattr(connection, "MAX_CLOSE_S", 0.1)
+    app = make_app(settings=Settings(gateway=GatewaySettings(max_send_s=0.1)))
+    async with serving(app) as place:
+        host, port = place.split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        assert isinstance(writer.transport, asyncio.Transport)
+        writer.transport.pause_reading()
+        writer.write(HANDSHAKE)
+        await until(lambda: bool(services_of(app).live))
+        writer.write(FRAME * 100_000)  # each is answered with an error
+        await until(lambda: writer.transport.is_closing() or not services_of(app).live)
+        assert not services_of(app).live
+        assert b"slow_clients_total 1.0" in services_of(app).metrics.render()
+        writer.transport.abort()
