@@ -105,7 +105,7 @@ def _choose_dtype(wanted: str, decoder: nn.Module, device: torch.device) -> torc
 
 @torch.inference_mode()
 def _time_layer(decoder: nn.Module, dtype: torch.dtype) -> float:
-    """Seconds that one layer's matrices take, for one row and for sixteen; best of five."""
+    """Seconds that one layer's matrices take, for one row and for sixteen; best of twenty."""
     shapes = [
         m.weight.shape for m in decoder.get_submodule("layers.0").modules() if isinstance(m, Linear)
     ]
@@ -116,7 +116,7 @@ def _time_layer(decoder: nn.Module, dtype: torch.dtype) -> float:
         linear.pack()
         linears.append((linear, [torch.ones(n, in_features, dtype=dtype) for n in (1, 16)]))
     best = float("inf")
-    for _ in range(5):
+    for _ in range(20):
         begin = time.perf_counter()
         for linear, inputs in linears:
             for x in inputs:
