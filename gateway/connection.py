@@ -61,7 +61,7 @@ class Connection:
         self._meter = SessionMeter(metrics)
         self._settings = settings
         self._activity = activity.open(self._on_scores, self._fail)
-        self._sequences = Sequences(engine, self._on_engine_events)
+        self._sequences = Sequences(engine, metrics, self._on_engine_events)
         self._backlog = Backlog()
         self._inbox: list[EngineEvent | VoiceActivity] = []
         self._applying = False

@@ -50,6 +50,10 @@ class Metrics:
             "sensorium_first_token_seconds", "From response.created to its first text",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
+        self.sequences_failed = Counter(
+            "sensorium_sequences_failed", "Failed sequences; engine_lost means a restart", ["code"],
+            registry=registry,
+        )  # fmt: skip
         self.slow_clients = Counter(
             "sensorium_slow_clients", "Sessions closed because the client didn't read",
             registry=registry,
@@ -64,10 +68,6 @@ class Metrics:
             ("num_waiting_tokens", "Positions that wait for prefill"),
         ):
             self._observe(name.removeprefix("num_"), what, self._load_reader(name))
-        self._observe(
-            "restarts", "Times the engine was restarted",
-            lambda: float(getattr(engine, "num_restarts", 0)),
-        )  # fmt: skip
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text exposition format."""

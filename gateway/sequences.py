@@ -13,6 +13,7 @@ from sensorium.core.api import (
     OpenSequence,
     SequenceId,
 )
+from sensorium.gateway.metrics import Metrics
 from sensorium.gateway.ports import EnginePort
 
 RETRY_CLOSE_S = 0.05
@@ -24,8 +25,14 @@ class Sequences:
     Events of `on_events` are those of sequences that the session still knows.
     """
 
-    def __init__(self, engine: EnginePort, on_events: Callable[[list[EngineEvent]], None]) -> None:
+    def __init__(
+        self,
+        engine: EnginePort,
+        metrics: Metrics,
+        on_events: Callable[[list[EngineEvent]], None],
+    ) -> None:
         self._engine = engine
+        self._metrics = metrics
         self._on_events = on_events
         self._open: set[SequenceId] = set()
         self._refused: set[SequenceId] = set()
@@ -75,6 +82,8 @@ class Sequences:
     def _hear(self, events: list[EngineEvent]) -> None:
         known = [event for event in events if event.sequence_id not in self._refused]
         for event in events:
+            if isinstance(event, Failed):
+                self._metrics.sequences_failed.labels(event.code).inc()
             if isinstance(event, Failed | Closed):
                 self._open.discard(event.sequence_id)
                 self._refused.discard(event.sequence_id)

@@ -113,7 +113,7 @@ async def open_sequence(services: Services) -> AsyncIterator[RequestSequence]:
     if services.stopping:
         raise CapacityError(STOPPING, STOPPING_MESSAGE)
     sequence_id = services.engine.new_sequence_id()
-    sequences = Sequences(services.engine, lambda events: sequence.hear(events))
+    sequences = Sequences(services.engine, services.metrics, lambda events: sequence.hear(events))
     sequence = RequestSequence(sequence_id, sequences)
     sequence.submit(OpenSequence(sequence_id=sequence_id))
     services.live.add(sequence)

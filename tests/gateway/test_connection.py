@@ -47,6 +47,7 @@ class Line:
     transport: MemoryTransport
     engine: FakeEngine
     session: Session
+    metrics: Metrics
     running: "asyncio.Task[None]"
 
 
@@ -62,6 +63,7 @@ async def line(
     """Run a connection; at the end its peer hangs up and all its sequences must be closed."""
     engine, transport = engine or fake_engine(), transport or MemoryTransport()
     pool: ActivityPool[Any] = ActivityPool(LoudnessDetector())
+    metrics = Metrics(engine)
     session = session_type(
         model=MODEL,
         prompt=tiny_prompt(),
@@ -75,13 +77,13 @@ async def line(
         transport=transport,
         engine=engine,
         activity=pool,
-        metrics=Metrics(engine),
+        metrics=metrics,
         settings=gateway or GatewaySettings(),
     )
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         scoring = group.create_task(pool.run())
         running = group.create_task(connection.run())
-        yield Line(connection, transport, engine, session, running)
+        yield Line(connection, transport, engine, session, metrics, running)
         transport.hang_up()
         await running
         scoring.cancel()
@@ -144,6 +146,7 @@ async def test_lost_engine_fails_the_response_not_the_session() -> None:
         engine.info, engine.held = MODEL, False
         peer.transport.push(CreateResponse())
         completed = await peer.transport.next(ResponseDone)
+    assert b'sequences_failed_total{code="engine_lost"} 1.0' in peer.metrics.render()
     assert (failed.response.status, completed.response.status) == ("failed", "completed")
 
 

@@ -12,6 +12,7 @@ from sensorium.core.api import (
     OpenSequence,
     SequenceId,
 )
+from sensorium.gateway.metrics import Metrics
 from sensorium.gateway.sequences import Sequences
 
 ONE = SequenceId(1)
@@ -22,7 +23,7 @@ CLOSE = CloseSequence(sequence_id=ONE)
 def rig() -> tuple[FakeEngine, list[EngineEvent], Sequences]:
     engine = FakeEngine()
     heard: list[EngineEvent] = []
-    return engine, heard, Sequences(engine, heard.extend)
+    return engine, heard, Sequences(engine, Metrics(engine), heard.extend)
 
 
 def test_requests_and_events_pass() -> None:
