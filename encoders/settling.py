@@ -34,33 +34,43 @@ def num_agreed(previous: Sequence[str], current: Sequence[HeardWord], until_s: f
     return num
 
 
+def num_spoken(words: Sequence[HeardWord]) -> int:
+    """Return how many leading words were spoken and not made up.
+
+    What the decoder invents after the last sound has no place in it: the alignment squeezes such
+    words into one instant. Speech has no three words in 0.1 s.
+    """
+    for i in range(len(words) - 2):
+        if words[i + 2].end_s - words[i].start_s < 0.1:
+            return i
+    return len(words)
+
+
 def cut_candidates(
     settled: Sequence[HeardWord], keep_words: int, keep_s: float, end_s: float
 ) -> range:
     """Return the numbers of leading settled words that the window may lose, from few to many.
 
     At least `keep_words` settled words and `keep_s` seconds of sound before `end_s` stay, so that
-    the next pass hears its first new word in context. The first half of what remains is left out:
-    a cut should be worth it. Empty if nothing can go.
+    the next pass hears its first new word in context. Empty if nothing can go.
     """
     last = len(settled) - keep_words
     while last > 0 and end_s - settled[last].start_s < keep_s:
         last -= 1
-    return range(1 + last // 2, last + 1) if last > 0 else range(0)
+    return range(1, max(0, last) + 1)
 
 
-def quietest(samples: Samples, rate_hz: int, around_s: float) -> tuple[float, float]:
-    """Return (seconds, level) of the quietest 40 ms close to a word border.
+def quietest(samples: Samples, rate_hz: int, from_s: float, until_s: float) -> tuple[float, float]:
+    """Return (seconds, level) of the middle of the quietest 40 ms between two times.
 
-    Whisper's word times are good to about 0.1 s, so the border is searched from 0.2 s before to
-    0.1 s after `around_s`. The level is a mean square; an empty range gives the border itself.
+    The level is a mean square. Without 40 ms of sound there it is (`from_s`, infinity).
     """
     frame = rate_hz // 25
-    first = max(0, round((around_s - 0.2) * rate_hz))
-    piece = samples[first : max(0, round((around_s + 0.1) * rate_hz))]
+    first = max(0, round(from_s * rate_hz))
+    piece = samples[first : max(0, round(until_s * rate_hz))]
     num_frames = len(piece) // frame
     if num_frames == 0:
-        return around_s, float("inf")
+        return from_s, float("inf")
     levels = np.square(piece[: num_frames * frame].reshape(num_frames, frame)).mean(axis=1)
     best = int(levels.argmin())
     return (first + best * frame + frame / 2) / rate_hz, float(levels[best])

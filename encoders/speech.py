@@ -7,15 +7,14 @@ once. How Whisper is run stands in whisper.py, the rules of agreement in settlin
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from sensorium.encoders.base import ClipHints, Output, Word
+from sensorium.encoders.base import ClipHints, Output
 from sensorium.encoders.features import HOP_SAMPLES, RATE_HZ
-from sensorium.encoders.media import AudioFrame, MediaError, Samples
-from sensorium.encoders.settling import cut_candidates, num_agreed, quietest
+from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.settling import num_agreed, num_spoken
+from sensorium.encoders.speech_clip import SpeechClip
 from sensorium.encoders.whisper import MAX_FRAMES, Hearing, TimedWord, Whisper, Window
 
 
@@ -27,7 +26,11 @@ class Tuning:
     silence after it. Few lengths, so that streams share batches. `prompt_sizes`: likewise for the
     number of prompt tokens. `guard_s`: words that end this close to the end of the sound are not
     settled. A live window is cut once it is longer than `cut_after_s`, and keeps `keep_words`
-    settled words and `keep_s` of sound. A window never exceeds `longest_live_s` or `longest_s`.
+    settled words and `keep_s` of sound: at an end of a sentence, past `cut_anywhere_s` at any
+    word, and after the last word if `pause_s` follow. It never exceeds `longest_live_s`, a window
+    of an offline clip `longest_s`. Below `min_mean_log_prob` a model that knows only English is
+    taken to hear something else: English clips of all kinds reach -0.47, Spanish, French, German
+    and Italian ones -0.75 to -1.5.
     """
 
     grid_s: float = 1.0
@@ -36,49 +39,15 @@ class Tuning:
     prompt_sizes: tuple[int, ...] = (0, 16, 64, 160)
     live_beam: int = 2
     final_beam: int = 5
-    guard_s: float = 0.4
+    guard_s: float = 0.8
     cut_after_s: float = 7.0
+    cut_anywhere_s: float = 12.0
     keep_words: int = 2
     keep_s: float = 2.0
     longest_live_s: float = 16.0
     longest_s: float = 28.0
+    pause_s: float = 1.5
     min_mean_log_prob: float = -0.65
-
-
-@dataclass(slots=True)
-class SpeechClip:
-    """State of one clip; owned by the caller, changed only by the encoder.
-
-    `samples` is the open window, which begins `start` samples after the clip does, followed by
-    what has come after the last grid point, `heard`. `settled` are the window's settled words,
-    their times relative to it; `previous` are the keys of the last pass's other words. `prompt`
-    holds the ids of the text before the window. `log_prob` and `num_tokens` sum over all settled
-    words; `fresh` are those not yet handed out.
-    """
-
-    hints: ClipHints
-    language: str | None
-    prompt: list[int]
-    samples: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
-    start: int = 0
-    heard: int = 0
-    settled: list[TimedWord] = field(default_factory=list)
-    previous: list[str] = field(default_factory=list)
-    pending: str = ""
-    log_prob: float = 0.0
-    num_tokens: int = 0
-    problem: str | None = None
-    fresh: list[Word] = field(default_factory=list)
-
-    @property
-    def received(self) -> int:
-        """Samples since the clip began."""
-        return self.start + len(self.samples)
-
-    @property
-    def window_s(self) -> float:
-        """Seconds from the window's start to the last grid point."""
-        return (self.heard - self.start) / RATE_HZ
 
 
 class SpeechEncoder:
@@ -129,11 +98,12 @@ class SpeechEncoder:
         frame of another rate.
         """
         for frame, clip in zip(frames, states, strict=True):
-            _append(clip, frame)
+            clip.append(frame)
         self._shorten(states)
         due = [c for c in states if c.hints.live and self.ready(c, 0)]
         for clip in due:
             clip.heard = clip.received - clip.received % self._grid
+        self._guess_languages(due, is_last=False)
         for clip, hearing in self._hear(due, self.tuning.live_beam):
             self._settle_agreed(clip, hearing)
         return [self._output(clip) for clip in states]
@@ -143,15 +113,10 @@ class SpeechEncoder:
         self._shorten(states)
         for clip in states:
             clip.heard = clip.received
-        for clip, hearing in self._hear_carefully(states):
-            words = self._audible(clip, hearing)
-            if self._is_foreign(clip, words):
-                clip.problem = (
-                    f"This does not sound like English, the only language {self.name} knows; "
-                    'set speech = "whisper-base" in [models].'
-                )
-            else:
-                _settle(clip, words)
+        due: Sequence[SpeechClip] = states
+        while due:
+            heard = self._hear_carefully(due)
+            due = [clip for clip, hearing in heard if self._settle_rest(clip, hearing)]
         for clip in states:
             clip.pending = ""
         return [self._output(clip) for clip in states]
@@ -163,15 +128,15 @@ class SpeechEncoder:
     ) -> list[tuple[SpeechClip, Hearing]]:
         """Hear the window of every clip up to its `heard`; clips with a problem are left out."""
         clips = [c for c in clips if c.problem is None and c.heard > c.start]
-        return list(
-            zip(clips, self._hear_windows([self._window(c) for c in clips], beam_size), strict=True)
-        )
+        windows = [self._window(clip) for clip in clips]
+        return list(zip(clips, self._hear_windows(windows, beam_size), strict=True))
 
     def _hear_carefully(self, clips: Sequence[SpeechClip]) -> list[tuple[SpeechClip, Hearing]]:
         """As `_hear`, with a wide beam, and doubtful results checked against the full 30 s.
 
         Loops come from short padding (DATA measured: none with 30 s), and a prompt can mislead.
         """
+        self._guess_languages(clips, is_last=True)
         heard = self._hear(clips, self.tuning.final_beam)
         doubtful = [
             i
@@ -204,57 +169,107 @@ class SpeechEncoder:
         length = next((s for s in tuning.lengths_s if s >= wanted), tuning.lengths_s[-1])
         size = max(n for n in tuning.prompt_sizes if n <= len(clip.prompt))
         return Window(
-            samples=clip.samples[: clip.heard - clip.start],
+            samples=clip.window,
             frames=round(length * RATE_HZ / HOP_SAMPLES),
             prompt=tuple(clip.prompt[len(clip.prompt) - size :]),
             prefix=tuple(clip.settled),
-            language=clip.language,
+            language=clip.language or clip.language_guess,
         )
+
+    def _guess_languages(self, clips: Sequence[SpeechClip], is_last: bool) -> None:
+        """Let a multilingual model find out what it listens to; settled when two guesses agree.
+
+        A single one isn't enough: whisper-base takes 3 s of the Spanish test clip for Greek.
+        """
+        for clip in clips if self._whisper.multilingual else ():
+            if clip.language is not None or clip.problem is not None or clip.heard == clip.start:
+                continue
+            encoding = self._whisper.encode([self._window(clip)])[0]
+            language, probability = self._whisper.detect_language(encoding)[0]
+            is_sure = language == clip.language_guess and probability > 0.8
+            clip.language_guess = language
+            if is_last or is_sure or (clip.window_s >= 5.0 and probability > 0.5):
+                clip.language = language
 
     # --- what to believe ------------------------------------------------------------------------
 
     def _audible(self, clip: SpeechClip, hearing: Hearing) -> list[TimedWord]:
         """Return the words after the settled ones, or none if there is no speech or only a loop."""
         words = list(hearing.words[len(clip.settled) :])
-        mean = _mean_log_prob(words)
-        silent = hearing.no_speech > 0.8 or (hearing.no_speech > 0.3 and mean < -1.5)
-        if hearing.loops or (silent and not clip.settled):
-            return []
-        return words
+        words = words[: num_spoken(words)]
+        is_long = clip.window_s > 2.0
+        unlikely = _mean_log_prob(words) < -1.5 and (is_long or hearing.no_speech > 0.3)
+        return [] if hearing.no_speech > 0.8 or unlikely else words
 
-    def _is_foreign(self, clip: SpeechClip, words: Sequence[TimedWord]) -> bool:
-        """Tell whether a model that knows only English listens to something else."""
+    def _is_suspect(self, clip: SpeechClip, words: Sequence[TimedWord]) -> bool:
+        """Tell whether a model that knows only English may be listening to something else."""
         if self._whisper.multilingual:
             return False
-        probs = [p for word in words for p in word.log_probs]
-        num_tokens = clip.num_tokens + len(probs)
-        total = clip.log_prob + sum(probs)
-        return num_tokens >= 6 and total / num_tokens < self.tuning.min_mean_log_prob
+        return clip.mean_log_prob(words) < self.tuning.min_mean_log_prob
+
+    def _is_trusted(self, clip: SpeechClip, words: Sequence[TimedWord]) -> bool:
+        """Tell whether words of a pass may be settled while more sound is to come."""
+        if self._whisper.multilingual:
+            return clip.language is not None
+        return not self._is_suspect(clip, words)
+
+    def _is_foreign(self, clip: SpeechClip, words: Sequence[TimedWord]) -> bool:
+        """As `_is_suspect`, with enough sound to be sure."""
+        return self._is_suspect(clip, words) and clip.received >= 2 * RATE_HZ
 
     def _settle_agreed(self, clip: SpeechClip, hearing: Hearing) -> None:
         """After a pass over a live window: settle what agrees with the last one, and cut."""
         tuning = self.tuning
         words = self._audible(clip, hearing)
-        if words and not self._is_foreign(clip, words):
-            num = num_agreed(clip.previous, words, clip.window_s - tuning.guard_s)
-            _settle(clip, words[:num])
+        is_trusted = self._is_trusted(clip, words)
+        if words and is_trusted:
+            # the last word may be cut short or get a full stop, unless a pause follows
+            is_over = clip.window_s - words[-1].end_s > tuning.pause_s
+            steady = words if is_over else words[:-1]
+            num = num_agreed(clip.previous, steady, clip.window_s - tuning.guard_s)
+            clip.settle(words[:num])
             words = words[num:]
-            clip.pending = "".join(word.text for word in words)
+        clip.pending = "".join(word.text for word in words) if is_trusted else ""
         clip.previous = [word.key for word in words]
-        if clip.window_s > tuning.cut_after_s:
-            _cut(clip, tuning.keep_words, tuning.keep_s)
+        if not words and clip.unheard_s > tuning.pause_s:
+            clip.cut_after_last()
+        elif clip.window_s > tuning.cut_after_s:
+            clip.cut(
+                keep_words=tuning.keep_words,
+                keep_s=tuning.keep_s,
+                anywhere_s=tuning.cut_anywhere_s,
+            )
         if clip.window_s > tuning.longest_live_s:
             self._settle_long(clip, words)
+
+    def _settle_rest(self, clip: SpeechClip, hearing: Hearing) -> bool:
+        """After the last pass: settle all. True if it stopped so early that the rest needs another.
+
+        Whisper may end a transcript long before the sound does, at a change of speakers for
+        example.
+        """
+        words = self._audible(clip, hearing)
+        if self._is_foreign(clip, words):
+            clip.problem = (
+                f"This does not sound like English, the only language {self.name} knows; "
+                'set speech = "whisper-base" in [models].'
+            )
+            return False
+        clip.settle(words)
+        if not words or clip.unheard_s <= self.tuning.pause_s:
+            return False
+        clip.cut_after_last()
+        return True
 
     def _settle_long(self, clip: SpeechClip, words: Sequence[TimedWord]) -> None:
         """Make a window shorter that agreement didn't: settle all but its end, or give it up."""
         until_s = clip.window_s - 2.0
-        if words and not self._is_foreign(clip, words):
-            _settle(clip, [word for word in words if word.end_s <= until_s])
-            _cut(clip, 1, 0.0)
+        if words and self._is_trusted(clip, words):
+            clip.settle([word for word in words if word.end_s <= until_s])
+            clip.cut(keep_words=1, keep_s=0.0, anywhere_s=0.0)
         if clip.window_s > until_s:
             clip.settled.clear()
-            _drop(clip, until_s)
+            clip.drop(until_s)
         clip.previous.clear()
 
     def _shorten(self, clips: Sequence[SpeechClip]) -> None:
@@ -264,12 +279,12 @@ class SpeechEncoder:
             for clip in due:
                 clip.heard = clip.start + longest
                 if clip.problem is not None:
-                    _drop(clip, clip.window_s)
+                    clip.drop(clip.window_s)
             for clip, hearing in self._hear_carefully(due):
                 self._settle_long(clip, self._audible(clip, hearing))
 
     def _output(self, clip: SpeechClip) -> Output:
-        words, clip.fresh = tuple(clip.fresh), []
+        words = clip.take_fresh()
         return Output(
             text="".join(word.text for word in words),
             words=words,
@@ -278,62 +293,6 @@ class SpeechEncoder:
             problem=clip.problem,
             encoder=self.name,
         )
-
-
-def _append(clip: SpeechClip, frame: AudioFrame) -> None:
-    if frame.rate_hz != RATE_HZ:
-        raise MediaError(
-            "unsupported_rate", f"speech must come at {RATE_HZ} Hz, this frame has {frame.rate_hz}"
-        )
-    finite = np.nan_to_num(frame.samples, nan=0.0, posinf=0.0, neginf=0.0)
-    clip.samples = np.concatenate([clip.samples, finite.astype(np.float32, copy=False)])
-
-
-def _settle(clip: SpeechClip, words: Sequence[TimedWord]) -> None:
-    start_s = clip.start / RATE_HZ
-    for word in words:
-        clip.settled.append(word)
-        clip.log_prob += sum(word.log_probs)
-        clip.num_tokens += len(word.log_probs)
-        probability = float(np.exp(np.mean(word.log_probs)))
-        clip.fresh.append(
-            Word(
-                text=word.text,
-                start_s=start_s + word.start_s,
-                end_s=start_s + word.end_s,
-                probability=probability,
-            )
-        )
-
-
-def _cut(clip: SpeechClip, keep_words: int, keep_s: float) -> None:
-    """Cut the window at the quietest border of its settled words; their text becomes prompt."""
-    places = cut_candidates(clip.settled, keep_words, keep_s, clip.window_s)
-    if not places:
-        return
-    borders = {i: quietest(clip.samples, RATE_HZ, _border(clip, i)) for i in places}
-    num = min(places, key=lambda i: borders[i][1])
-    cut_s = borders[num][0]
-    clip.prompt += [i for word in clip.settled[:num] for i in word.ids]
-    clip.settled = [_shifted(word, cut_s) for word in clip.settled[num:]]
-    _drop(clip, cut_s)
-
-
-def _border(clip: SpeechClip, num: int) -> float:
-    """Seconds at which the settled word `num` begins, or the last one ends."""
-    settled = clip.settled
-    return settled[num].start_s if num < len(settled) else settled[-1].end_s
-
-
-def _shifted(word: TimedWord, by_s: float) -> TimedWord:
-    return replace(word, start_s=max(0.0, word.start_s - by_s), end_s=max(0.0, word.end_s - by_s))
-
-
-def _drop(clip: SpeechClip, seconds: float) -> None:
-    """Forget the first `seconds` of the window."""
-    num_samples = min(len(clip.samples), round(seconds * RATE_HZ))
-    clip.samples = clip.samples[num_samples:]
-    clip.start += num_samples
 
 
 def _mean_log_prob(words: Sequence[TimedWord]) -> float:

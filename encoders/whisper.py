@@ -5,7 +5,6 @@ Stateless; `speech.py` decides what to listen to and what to believe.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 
 import ctranslate2
@@ -19,6 +18,7 @@ from sensorium.encoders.whisper_tokens import WhisperVocabulary, WordTokens, com
 MAX_FRAMES = 3000
 _MAX_TOKENS_PER_S = 8.0  # fast speech has 5
 _MAX_LENGTH = 448  # the decoder's positions, prompt and prefix included
+_LONGEST_WORD_S = 1.0
 _POSITIONS_PER_S = FRAMES_PER_S / 2
 
 Encoding = NDArray[np.float32]
@@ -184,21 +184,23 @@ def _timed_words(
 ) -> tuple[TimedWord, ...]:
     """Read word times off the warping path of (token, encoder position) pairs.
 
-    A token begins where the path first reaches it (openai/whisper, timing.py).
+    A token begins where the path first reaches it (openai/whisper, timing.py), and a word ends
+    where the next begins. One that seems longer than a second has a pause before it, if it is the
+    first, or after it.
     """
     begins: dict[int, float] = {}
     for token, position in path:
         begins.setdefault(token, position / _POSITIONS_PER_S)
     last_s = path[-1][1] / _POSITIONS_PER_S if path else 0.0
     log_probs = [float(np.log(max(p, 1e-9))) for p in probs]
-    bounds = [0, *accumulate(len(word.ids) for word in words)]
-    return tuple(
-        TimedWord(
-            word.text,
-            word.ids,
-            begins.get(first, last_s),
-            begins.get(end, last_s),
-            tuple(log_probs[first:end]),
-        )
-        for word, first, end in zip(words, bounds, bounds[1:], strict=False)
-    )
+    timed: list[TimedWord] = []
+    first = 0
+    for word in words:
+        after = first + len(word.ids)
+        start_s, end_s = begins.get(first, last_s), begins.get(after, last_s)
+        if not timed:
+            start_s = max(start_s, end_s - _LONGEST_WORD_S)
+        end_s = min(end_s, start_s + _LONGEST_WORD_S)
+        timed.append(TimedWord(word.text, word.ids, start_s, end_s, tuple(log_probs[first:after])))
+        first = after
+    return tuple(timed)

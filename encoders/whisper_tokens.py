@@ -24,6 +24,11 @@ class WordTokens:
         """The word as two passes compare it: lower case, letters and digits only."""
         return "".join(c for c in self.text.lower() if c.isalnum())
 
+    @property
+    def ends_sentence(self) -> bool:
+        """Tell whether the word closes a sentence."""
+        return self.text.rstrip("\"'”’)").endswith((".", "?", "!", "。", "？", "！"))
+
 
 class WhisperVocabulary:
     """Special ids, prompts and words of one Whisper checkpoint (openai/whisper, tokenizer.py)."""
