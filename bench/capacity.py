@@ -27,6 +27,7 @@ from openai import AsyncOpenAI
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 
+from servers import Server, serve  # noqa: E402  # the path is set above
 from talker import RATE_HZ, Told, read_clip, talk  # noqa: E402  # the path is set above
 
 from sensorium.core.sources import resolve  # noqa: E402  # the path is set above
@@ -34,7 +35,6 @@ from sensorium.encoders.base import ClipHints, Output  # noqa: E402  # the path 
 from sensorium.encoders.media import AudioFrame, Pts  # noqa: E402  # the path is set above
 from sensorium.encoders.pool import EncoderPool  # noqa: E402  # the path is set above
 from sensorium.encoders.speech import SpeechEncoder, Tuning  # noqa: E402  # the path is set above
-from servers import Server, serve  # noqa: E402  # the path is set above
 
 MAX_GAP_S = 4.0
 MAX_FINAL_S = 4.0

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 
-from talker import PACKET_MS, RATE_HZ, read_clip, session_update  # noqa: E402  # the path is set above
-
 from servers import Server, serve  # noqa: E402  # the path is set above
+from talker import PACKET_MS, RATE_HZ, read_clip, session_update  # noqa: E402  # the path is set above
 
 CLIPS = ("audio/q_brooklyn_16k.wav", "audio/jfk_16k.wav", "audio/vctk_p225_003.wav")
 SETTLE_S = 10.0

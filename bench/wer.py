@@ -27,10 +27,10 @@ from whisper_normalizer.english import EnglishTextNormalizer
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 
+from servers import serve  # noqa: E402  # the path is set above
 from talker import Told, Turns, read_clip, talk  # noqa: E402  # the path is set above
 
 from sensorium.core.sources import resolve  # noqa: E402  # the path is set above
-from servers import serve  # noqa: E402  # the path is set above
 
 normalize = EnglishTextNormalizer()
 

@@ -16,11 +16,12 @@ from sensorium.core.api import (
     TurnEnded,
 )
 from sensorium.core.text.prompt import Prompt
+from sensorium.gateway.client_events import CreateResponse
 from sensorium.gateway.conversation import Conversation, Unit
-from sensorium.gateway.events import CreateResponse, ResponseUsage
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 from sensorium.gateway.reply import Reply, Status, usage_of
+from sensorium.gateway.server_events import ResponseUsage
 
 
 @dataclass(slots=True)

@@ -4,9 +4,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sensorium.gateway.events import (
-    AudioPart,
-    Item,
+from sensorium.gateway.items import AudioPart, Item
+from sensorium.gateway.server_events import (
     OutputTextDelta,
     Response,
     ServerEvent,

@@ -1,11 +1,60 @@
-"""Changes of a session's settings: merged key by key, applied or refused as a whole."""
+"""A session's settings, and changes of them: merged key by key, applied or refused as a whole."""
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.events import AudioFormat, SessionConfig, Transcription, TurnDetection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioFormat:
+    """Wire format of incoming sound: mono; pcm16 is little-endian, the G.711 laws are 8 kHz."""
+
+    encoding: Literal["pcm16", "pcmu", "pcma"] = "pcm16"
+    rate_hz: int = 24_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcription:
+    """Input transcription wanted; `model` is the name the client asked for and sees again."""
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDetection:
+    """How the end of a turn is found. Times in ms of media; `eagerness` only for `semantic_vad`."""
+
+    kind: Literal["server_vad", "semantic_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionConfig:
+    """A session's effective settings.
+
+    `max_output_tokens` None means the server's limit. `truncation`: "auto" drops the oldest items
+    when the conversation outgrows the model, "disabled" refuses instead. `extras` holds settings
+    that are accepted, kept and shown again but do nothing here (voice, tracing, tools, …), in the
+    dialect's own names.
+    """
+
+    instructions: str = ""
+    max_output_tokens: int | None = None
+    truncation: Literal["auto", "disabled"] = "auto"
+    input_format: AudioFormat = field(default_factory=AudioFormat)
+    transcription: Transcription | None = None
+    noise_reduction: Literal["near_field", "far_field"] | None = None
+    turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
+    extras: Mapping[str, Any] = field(default_factory=dict)
 
 
 def merged(config: SessionConfig, changes: Mapping[str, Any]) -> SessionConfig:

@@ -13,10 +13,10 @@ from typing import Any
 from sensorium.core.api import EngineEvent
 from sensorium.gateway.activity import ActivityPool
 from sensorium.gateway.backlog import Backlog
-from sensorium.gateway.events import ErrorRaised, ServerEvent
 from sensorium.gateway.metrics import Metrics, SessionMeter
 from sensorium.gateway.ports import EnginePort, Transport, TransportClosed
 from sensorium.gateway.sequences import Sequences
+from sensorium.gateway.server_events import ErrorRaised, ServerEvent
 from sensorium.gateway.session import Session
 from sensorium.gateway.settings import GatewaySettings
 from sensorium.gateway.turns import VoiceActivity

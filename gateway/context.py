@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from sensorium.gateway.configuration import SessionConfig
 from sensorium.gateway.conversation import Conversation, Unit
-from sensorium.gateway.events import ItemDeleted, SessionConfig
 from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.server_events import ItemDeleted
 
 _AFTER_CUT = 0.8
 """A conversation that is too long is cut to this share, so that not every turn cuts again."""

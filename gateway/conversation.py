@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.events import AudioPart, Item, ItemReference, TextPart
+from sensorium.gateway.items import AudioPart, Item, ItemReference, TextPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,22 +17,21 @@ from collections.abc import Callable
 from sensorium.core.api import ModelInfo
 from sensorium.encoders.base import ClipHints
 from sensorium.encoders.media import Samples
+from sensorium.gateway.configuration import SessionConfig
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.events import (
+from sensorium.gateway.hearing import SpokenTurn
+from sensorium.gateway.ingest import Timeline
+from sensorium.gateway.items import AudioPart, Item
+from sensorium.gateway.listening import Listener
+from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.server_events import (
     AudioCleared,
     AudioCommitted,
-    AudioPart,
-    Item,
     ItemAdded,
     ItemDone,
-    SessionConfig,
     SpeechStarted,
     SpeechStopped,
 )
-from sensorium.gateway.hearing import SpokenTurn
-from sensorium.gateway.ingest import Timeline
-from sensorium.gateway.listening import Listener
-from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.tail import Tail
 from sensorium.gateway.turns import VAD_RATE_HZ, Change, VoiceActivity

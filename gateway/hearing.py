@@ -14,7 +14,7 @@ from sensorium.core.api import AppendMedia, Heard, Progress, SpanClosed, SpanId
 from sensorium.core.text.prompt import Prompt
 from sensorium.encoders.base import ClipHints
 from sensorium.encoders.media import Samples
-from sensorium.gateway.events import Transcription
+from sensorium.gateway.configuration import Transcription
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 

@@ -9,7 +9,7 @@ import soxr
 from numpy.typing import NDArray
 
 from sensorium.encoders.media import Samples
-from sensorium.gateway.events import AudioFormat
+from sensorium.gateway.configuration import AudioFormat
 
 
 def _g711_tables() -> tuple[Samples, Samples]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sensorium.encoders.media import Samples
-from sensorium.gateway.events import TurnDetection
+from sensorium.gateway.configuration import TurnDetection
 from sensorium.gateway.turns import (
     VAD_RATE_HZ,
     WINDOW_MS,

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE_LATEST
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from sensorium.gateway.events import (
-    AppendAudio,
-    ClientEvent,
+from sensorium.gateway.client_events import AppendAudio, ClientEvent
+from sensorium.gateway.ports import EnginePort
+from sensorium.gateway.server_events import (
     OutputTextDelta,
     ResponseCreated,
     ResponseDone,
     ServerEvent,
 )
-from sensorium.gateway.ports import EnginePort
 
 _LATENCY_BUCKETS_S = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 

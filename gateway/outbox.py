@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from sensorium.core.api import EngineRequest
 from sensorium.encoders.media import Samples
-from sensorium.gateway.events import ServerEvent
+from sensorium.gateway.server_events import ServerEvent
 
 
 class Outbox:

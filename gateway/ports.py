@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sensorium.core.api import EngineEvent, EngineLoad, EngineRequest, ModelInfo, SequenceId
-from sensorium.gateway.events import ClientEvent, ServerEvent
+from sensorium.gateway.client_events import ClientEvent
+from sensorium.gateway.server_events import ServerEvent
 
 
 class TransportClosed(Exception):

@@ -9,8 +9,8 @@ from typing import Literal
 
 from sensorium.core.api import Usage
 from sensorium.core.text.channels import TextStream
-from sensorium.gateway.events import (
-    Item,
+from sensorium.gateway.items import Item, TextPart
+from sensorium.gateway.server_events import (
     ItemAdded,
     ItemDone,
     OutputItemAdded,
@@ -24,7 +24,6 @@ from sensorium.gateway.events import (
     ResponseDone,
     ResponseUsage,
     ServerEvent,
-    TextPart,
 )
 
 Status = Literal["completed", "cancelled", "incomplete", "failed"]

@@ -15,12 +15,8 @@ from dataclasses import replace
 from sensorium.core.api import EngineEvent, EngineRequest, ModelInfo, SequenceId
 from sensorium.core.text.prompt import Prompt
 from sensorium.encoders.media import Samples
-from sensorium.gateway.configuration import merged
-from sensorium.gateway.conversation import text_of
-from sensorium.gateway.errors import GatewayError, PeerError
-from sensorium.gateway.events import (
+from sensorium.gateway.client_events import (
     AppendAudio,
-    AudioPart,
     CancelResponse,
     ClearAudio,
     ClientEvent,
@@ -28,24 +24,27 @@ from sensorium.gateway.events import (
     CreateItem,
     CreateResponse,
     DeleteItem,
-    ErrorRaised,
-    Item,
-    ItemAdded,
-    ItemDone,
-    ItemRetrieved,
     Malformed,
     Nothing,
-    Part,
     RetrieveItem,
-    ServerEvent,
-    SessionConfig,
-    SessionCreated,
-    SessionUpdated,
     TruncateItem,
     UpdateSession,
 )
+from sensorium.gateway.configuration import SessionConfig, merged
+from sensorium.gateway.conversation import text_of
+from sensorium.gateway.errors import GatewayError, PeerError
 from sensorium.gateway.floor import Floor
+from sensorium.gateway.items import AudioPart, Item, Part
 from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.server_events import (
+    ErrorRaised,
+    ItemAdded,
+    ItemDone,
+    ItemRetrieved,
+    ServerEvent,
+    SessionCreated,
+    SessionUpdated,
+)
 from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.tail import Tail
 from sensorium.gateway.turns import VoiceActivity

@@ -23,10 +23,11 @@ from sensorium.core.api import (
 from sensorium.core.text.channels import TextStream
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.answering import Answering, Run
+from sensorium.gateway.client_events import CreateResponse
+from sensorium.gateway.configuration import SessionConfig
 from sensorium.gateway.context import Context, length
 from sensorium.gateway.conversation import Conversation, Unit
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.events import CreateResponse, SessionConfig
 from sensorium.gateway.hearing import Hearing, SpokenTurn
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement

@@ -1,15 +1,15 @@
 """What the peer is told of a spoken turn's words, settled and unsettled."""
 
 from sensorium.core.api import Heard, SpanClosed
-from sensorium.gateway.events import (
+from sensorium.gateway.configuration import Transcription
+from sensorium.gateway.hearing import SpokenTurn
+from sensorium.gateway.outbox import Outbox
+from sensorium.gateway.server_events import (
     TranscriptCompleted,
     TranscriptDelta,
     TranscriptFailed,
-    Transcription,
     TranscriptPartial,
 )
-from sensorium.gateway.hearing import SpokenTurn
-from sensorium.gateway.outbox import Outbox
 
 
 class Transcripts:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from sensorium.gateway.events import TurnDetection
+from sensorium.gateway.configuration import TurnDetection
 
 WINDOW_SAMPLES = 512
 """Samples of one voice-activity window at `VAD_RATE_HZ` (silero-vad's only size at 16 kHz)."""

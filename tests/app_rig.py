@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+from fakes import FakeEngine
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from tiny_text import tiny_prompt
 
-from fakes import FakeEngine
 from sensorium.encoders.media import Samples
 from sensorium.gateway.app import create_app
 from sensorium.gateway.services import Services

@@ -34,8 +34,9 @@ from sensorium.core.api import (
     Usage,
 )
 from sensorium.encoders.base import Word
-from sensorium.gateway.events import ClientEvent, ServerEvent
+from sensorium.gateway.client_events import ClientEvent
 from sensorium.gateway.ports import TransportClosed
+from sensorium.gateway.server_events import ServerEvent
 
 RATE_HZ = 16_000
 MODEL = ModelInfo(

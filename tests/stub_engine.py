@@ -14,8 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from fake_encoder import ScriptedEncoder
-
 from fakes import MODEL, FakeTokenizer
+
 from sensorium.core.api import (
     AppendTokens,
     Closed,

@@ -1,8 +1,8 @@
 """The auto engine keeps the promises of core/api.py, or tests that lean on it prove nothing."""
 
 import pytest
-
 from fakes import FakeEngine, FakeTokenizer, MemoryTransport
+
 from sensorium.core.api import (
     AppendMedia,
     AppendTokens,
@@ -23,8 +23,9 @@ from sensorium.core.api import (
     SpanId,
     TurnEnded,
 )
-from sensorium.gateway.events import AudioCleared, ClearAudio
+from sensorium.gateway.client_events import ClearAudio
 from sensorium.gateway.ports import EnginePort, TransportClosed
+from sensorium.gateway.server_events import AudioCleared
 
 ONE = SequenceId(1)
 

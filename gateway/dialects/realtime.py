@@ -7,13 +7,14 @@ from typing import Any, assert_never, get_args
 import msgspec
 from msgspec import UNSET
 
-from sensorium.gateway import events
+from sensorium.gateway import server_events as events
+from sensorium.gateway.client_events import ClientEvent, Malformed
 from sensorium.gateway.dialects import realtime_encode as encode
 from sensorium.gateway.dialects import realtime_types as wire
 from sensorium.gateway.dialects.realtime_decode import client_event
 from sensorium.gateway.dialects.realtime_faults import peer_error, quote
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.events import ClientEvent, Malformed, ServerEvent
+from sensorium.gateway.server_events import ServerEvent
 
 
 class _Envelope(msgspec.Struct):

@@ -7,7 +7,8 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
-from sensorium.gateway import events
+from sensorium.gateway import client_events as events
+from sensorium.gateway import items
 from sensorium.gateway.dialects import realtime_types as wire
 from sensorium.gateway.dialects.realtime_faults import quote
 from sensorium.gateway.dialects.realtime_session_decode import (
@@ -66,7 +67,7 @@ def client_event(event: wire.AnyEvent) -> events.ClientEvent:
             assert_never(event)
 
 
-def _item(item: wire.AnyItem, path: str) -> events.Item:
+def _item(item: wire.AnyItem, path: str) -> items.Item:
     if isinstance(item, wire.Reference):
         raise PeerError(
             "invalid_value",
@@ -89,7 +90,7 @@ def _item(item: wire.AnyItem, path: str) -> events.Item:
         _part(part, item.role, f"{path}.content[{index}]")
         for index, part in enumerate(item.content)
     ]
-    return events.Item(
+    return items.Item(
         item_id=item.id or "",
         role=item.role,
         content=tuple(parts),
@@ -97,7 +98,7 @@ def _item(item: wire.AnyItem, path: str) -> events.Item:
     )
 
 
-def _part(part: wire.Part, role: str, path: str) -> events.Part:
+def _part(part: wire.Part, role: str, path: str) -> items.Part:
     allowed = _PARTS_OF_ROLE[role]
     if part.type not in allowed:
         is_known = part.type in ("input_image", "output_audio")
@@ -116,11 +117,11 @@ def _part(part: wire.Part, role: str, path: str) -> events.Part:
                 param=f"{path}.{key}",
             )
     if part.type != "input_audio":
-        return events.TextPart(text=_required(part.text, f"{path}.text", "a string"))
+        return items.TextPart(text=_required(part.text, f"{path}.text", "a string"))
     if part.audio is None and part.transcript is not None:
-        return events.AudioPart(transcript=part.transcript)
+        return items.AudioPart(transcript=part.transcript)
     sound = _required(part.audio, f"{path}.audio", "base64 in the session's input format")
-    return events.AudioPart(transcript=part.transcript, data=_sound(sound, f"{path}.audio"))
+    return items.AudioPart(transcript=part.transcript, data=_sound(sound, f"{path}.audio"))
 
 
 def _required(value: str | None, param: str, right: str) -> str:
@@ -181,9 +182,9 @@ def _response(response: wire.ResponseBody, event_id: str | None) -> events.Creat
     )
 
 
-def _inputs(items: Iterable[wire.AnyItem]) -> Iterable[events.Item | events.ItemReference]:
-    for index, item in enumerate(items):
+def _inputs(given: Iterable[wire.AnyItem]) -> Iterable[items.Item | items.ItemReference]:
+    for index, item in enumerate(given):
         if isinstance(item, wire.Reference):
-            yield events.ItemReference(item_id=item.id)
+            yield items.ItemReference(item_id=item.id)
         else:
             yield _item(item, f"response.input[{index}]")

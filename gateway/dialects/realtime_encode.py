@@ -8,8 +8,9 @@ apply; `transcription` shows no key but model, language and prompt.
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from sensorium.gateway import events
-from sensorium.gateway.events import SessionConfig
+from sensorium.gateway import configuration, items
+from sensorium.gateway import server_events as events
+from sensorium.gateway.configuration import SessionConfig
 
 OUTPUT_PLACEHOLDER: Mapping[str, Any] = {
     "format": {"type": "audio/pcm", "rate": 24_000},
@@ -104,7 +105,7 @@ def _audio_input(config: SessionConfig) -> dict[str, Any]:
     }
 
 
-def _turn_detection(detection: events.TurnDetection | None) -> dict[str, Any] | None:
+def _turn_detection(detection: configuration.TurnDetection | None) -> dict[str, Any] | None:
     """Only the keys of its own kind: clients choose their type by them."""
     if detection is None:
         return None
@@ -158,7 +159,7 @@ def item_event(event: ItemEvent) -> dict[str, Any]:
             assert_never(event)
 
 
-def _item(item: events.Item) -> dict[str, Any]:
+def _item(item: items.Item) -> dict[str, Any]:
     return {
         "id": item.item_id,
         "object": "realtime.item",
@@ -169,11 +170,11 @@ def _item(item: events.Item) -> dict[str, Any]:
     }
 
 
-def _part(part: events.Part, role: events.Role) -> dict[str, Any]:
+def _part(part: items.Part, role: items.Role) -> dict[str, Any]:
     match part:
-        case events.TextPart(text=text):
+        case items.TextPart(text=text):
             return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
-        case events.AudioPart(transcript=transcript):
+        case items.AudioPart(transcript=transcript):
             return {"type": "input_audio", "transcript": transcript}
         case _:
             assert_never(part)

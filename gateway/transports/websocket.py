@@ -7,9 +7,10 @@ from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from sensorium.gateway.client_events import AppendAudio, ClientEvent
 from sensorium.gateway.errors import GatewayError
-from sensorium.gateway.events import AppendAudio, ClientEvent, ErrorRaised, ServerEvent
 from sensorium.gateway.ports import TransportClosed
+from sensorium.gateway.server_events import ErrorRaised, ServerEvent
 
 SUBPROTOCOL = "realtime"
 KEY_SUBPROTOCOL = "openai-insecure-api-key."

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from servers import Server, serve
 
 ROOT = Path(__file__).resolve().parents[2]

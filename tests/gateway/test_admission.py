@@ -1,8 +1,8 @@
 """Who gets in: addresses, names, origins, keys and places."""
 
 import pytest
-
 from fakes import FakeEngine
+
 from sensorium.core.api import EngineLoad
 from sensorium.gateway.admission import Admission, bearer_key, is_loopback
 from sensorium.gateway.errors import CapacityError, PeerError

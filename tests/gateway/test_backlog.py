@@ -1,15 +1,14 @@
 """The backlog of a slow peer: order kept, deltas merged, bytes counted."""
 
 from sensorium.gateway.backlog import Backlog, num_bytes
-from sensorium.gateway.events import (
+from sensorium.gateway.configuration import SessionConfig
+from sensorium.gateway.items import Item, TextPart
+from sensorium.gateway.server_events import (
     AudioCleared,
-    Item,
     ItemDone,
     OutputTextDelta,
     ServerEvent,
-    SessionConfig,
     SessionUpdated,
-    TextPart,
     TranscriptDelta,
     TranscriptPartial,
 )

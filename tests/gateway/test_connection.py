@@ -9,30 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 from app_rig import LoudnessDetector, fake_engine
+from fakes import MODEL, FakeEngine, MemoryTransport
 from tiny_text import tiny_prompt
 
-from fakes import MODEL, FakeEngine, MemoryTransport
 from sensorium.gateway import connection as connection_module
 from sensorium.gateway.activity import ActivityPool
-from sensorium.gateway.connection import Connection
-from sensorium.gateway.events import (
+from sensorium.gateway.client_events import (
     AppendAudio,
     ClientEvent,
     CreateItem,
     CreateResponse,
+    UpdateSession,
+)
+from sensorium.gateway.connection import Connection
+from sensorium.gateway.items import Item, TextPart
+from sensorium.gateway.metrics import Metrics
+from sensorium.gateway.ports import TransportClosed
+from sensorium.gateway.server_events import (
     ErrorRaised,
-    Item,
     OutputTextDelta,
     ResponseCreated,
     ResponseDone,
     ServerEvent,
     SessionCreated,
     SpeechStarted,
-    TextPart,
-    UpdateSession,
 )
-from sensorium.gateway.metrics import Metrics
-from sensorium.gateway.ports import TransportClosed
 from sensorium.gateway.session import Session
 from sensorium.gateway.settings import GatewaySettings, SessionSettings
 

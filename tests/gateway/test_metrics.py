@@ -1,17 +1,12 @@
 """Metrics: what a session did is counted, what the engine reports is shown."""
 
+from fakes import FakeEngine
 from prometheus_client.parser import text_string_to_metric_families
 
-from fakes import FakeEngine
 from sensorium.core.api import EngineLoad
-from sensorium.gateway.events import (
-    AppendAudio,
-    OutputTextDelta,
-    Response,
-    ResponseCreated,
-    ResponseDone,
-)
+from sensorium.gateway.client_events import AppendAudio
 from sensorium.gateway.metrics import Metrics, SessionMeter
+from sensorium.gateway.server_events import OutputTextDelta, Response, ResponseCreated, ResponseDone
 
 
 def values(metrics: Metrics) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import asyncio
 
 from fakes import FakeEngine
+
 from sensorium.core.api import (
     Closed,
     CloseSequence,

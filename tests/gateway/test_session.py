@@ -4,10 +4,8 @@ import pytest
 from session_rig import Rig
 
 from sensorium.core.api import CloseSequence, Generate, Heard, Interrupt, OpenSpan, Rollback
-from sensorium.gateway.events import (
+from sensorium.gateway.client_events import (
     AppendAudio,
-    AudioCommitted,
-    AudioPart,
     CancelResponse,
     ClearAudio,
     ClientEvent,
@@ -15,25 +13,26 @@ from sensorium.gateway.events import (
     CreateItem,
     CreateResponse,
     DeleteItem,
+    RetrieveItem,
+    UpdateSession,
+)
+from sensorium.gateway.items import AudioPart, Item, ItemReference, TextPart
+from sensorium.gateway.server_events import (
+    AudioCommitted,
     ErrorRaised,
-    Item,
     ItemDeleted,
-    ItemReference,
     ItemRetrieved,
     OutputTextDelta,
     ResponseCreated,
     ResponseDone,
-    RetrieveItem,
     ServerEvent,
     SessionUpdated,
     SpeechStarted,
     SpeechStopped,
-    TextPart,
     TranscriptCompleted,
     TranscriptDelta,
     TranscriptFailed,
     TranscriptPartial,
-    UpdateSession,
 )
 from sensorium.gateway.settings import SessionSettings
 

@@ -5,21 +5,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from session_rig import Rig
 
-from sensorium.gateway.events import (
+from sensorium.gateway.client_events import (
     CancelResponse,
     ClearAudio,
     CommitAudio,
     CreateItem,
     CreateResponse,
     DeleteItem,
-    Item,
+    UpdateSession,
+)
+from sensorium.gateway.items import Item, TextPart
+from sensorium.gateway.server_events import (
     ItemAdded,
     ItemDone,
     OutputTextDelta,
     ResponseCreated,
     ResponseDone,
-    TextPart,
-    UpdateSession,
 )
 from sensorium.gateway.settings import SessionSettings
 

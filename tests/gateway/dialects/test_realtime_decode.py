@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from sensorium.gateway.dialects.realtime import RealtimeDialect
-from sensorium.gateway.errors import GatewayError
-from sensorium.gateway.events import (
+from sensorium.gateway.client_events import (
     AppendAudio,
-    AudioPart,
     CancelResponse,
     ClearAudio,
     ClientEvent,
@@ -18,13 +15,13 @@ from sensorium.gateway.events import (
     CreateItem,
     CreateResponse,
     DeleteItem,
-    Item,
-    ItemReference,
     Malformed,
     RetrieveItem,
-    TextPart,
     TruncateItem,
 )
+from sensorium.gateway.dialects.realtime import RealtimeDialect
+from sensorium.gateway.errors import GatewayError
+from sensorium.gateway.items import AudioPart, Item, ItemReference, TextPart
 
 MAX_SOUND_BYTES = 15 * 1024 * 1024
 

@@ -7,15 +7,14 @@ import pytest
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import BaseModel, TypeAdapter
 
+from sensorium.gateway.client_events import CreateItem
+from sensorium.gateway.configuration import AudioFormat, SessionConfig, Transcription, TurnDetection
 from sensorium.gateway.dialects.realtime import RealtimeDialect
-from sensorium.gateway.events import (
+from sensorium.gateway.items import AudioPart, Item, TextPart
+from sensorium.gateway.server_events import (
     AudioCleared,
     AudioCommitted,
-    AudioFormat,
-    AudioPart,
-    CreateItem,
     ErrorRaised,
-    Item,
     ItemAdded,
     ItemDeleted,
     ItemDone,
@@ -31,18 +30,14 @@ from sensorium.gateway.events import (
     ResponseDone,
     ResponseUsage,
     ServerEvent,
-    SessionConfig,
     SessionCreated,
     SessionUpdated,
     SpeechStarted,
     SpeechStopped,
-    TextPart,
     TranscriptCompleted,
     TranscriptDelta,
     TranscriptFailed,
-    Transcription,
     TranscriptPartial,
-    TurnDetection,
 )
 
 SPOKEN = Item(item_id="item_u1", role="user", content=(AudioPart(),))

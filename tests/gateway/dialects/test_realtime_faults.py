@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from sensorium.gateway.client_events import Malformed
 from sensorium.gateway.dialects.realtime import RealtimeDialect
 from sensorium.gateway.errors import GatewayError
-from sensorium.gateway.events import Malformed
 
 
 def refuse(event: dict[str, Any]) -> GatewayError:

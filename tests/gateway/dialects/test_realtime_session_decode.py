@@ -8,17 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sensorium.gateway.client_events import Malformed, UpdateSession
+from sensorium.gateway.configuration import AudioFormat, SessionConfig, Transcription, TurnDetection
 from sensorium.gateway.dialects.realtime import RealtimeDialect
 from sensorium.gateway.errors import GatewayError
-from sensorium.gateway.events import (
-    AudioFormat,
-    Malformed,
-    SessionConfig,
-    SessionUpdated,
-    Transcription,
-    TurnDetection,
-    UpdateSession,
-)
+from sensorium.gateway.server_events import SessionUpdated
 
 DETECTION = "session.audio.input.turn_detection"
 

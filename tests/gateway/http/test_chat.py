@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from app_rig import fake_engine, http_client, make_app, services_of, until
+from fakes import FakeEngine
 from starlette.types import Message
 from tiny_text import tiny_prompt
 
-from fakes import FakeEngine
 from sensorium.core.api import AppendTokens, Generate
 from sensorium.gateway.settings import GatewaySettings, Settings
 

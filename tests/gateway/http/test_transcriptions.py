@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import pytest
 from app_rig import fake_engine, http_client, make_app
-
 from fakes import MODEL, FakeEngine
+
 from sensorium.core.api import AppendMedia, OpenSpan
 from sensorium.gateway.http.transcriptions import POSITIONS_PER_SECOND
 from sensorium.gateway.settings import GatewaySettings, Settings

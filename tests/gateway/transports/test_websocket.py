@@ -7,17 +7,15 @@ import pytest
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
+from sensorium.gateway.client_events import AppendAudio, ClientEvent, CommitAudio
 from sensorium.gateway.errors import CapacityError, PeerError
-from sensorium.gateway.events import (
-    AppendAudio,
+from sensorium.gateway.ports import TransportClosed
+from sensorium.gateway.server_events import (
     AudioCleared,
-    ClientEvent,
-    CommitAudio,
     ErrorRaised,
     ServerEvent,
     TranscriptPartial,
 )
-from sensorium.gateway.ports import TransportClosed
 from sensorium.gateway.transports.websocket import (
     SLICE_BYTES,
     WebSocketTransport,

@@ -5,12 +5,14 @@ from itertools import count
 from typing import TypeVar
 
 import numpy as np
+from fakes import FakeEngine
 from tiny_text import tiny_prompt
 
-from fakes import FakeEngine
 from sensorium.core.api import AppendTokens, EngineEvent, EngineRequest
-from sensorium.gateway.events import AppendAudio, ClientEvent, ServerEvent
+from sensorium.gateway.client_events import AppendAudio, ClientEvent
+from sensorium.gateway.metrics import Metrics
 from sensorium.gateway.sequences import Sequences
+from sensorium.gateway.server_events import ServerEvent
 from sensorium.gateway.session import Session
 from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.turns import VoiceActivity
@@ -31,7 +33,9 @@ class Rig:
         self.said: list[ServerEvent] = []
         self.asked: list[EngineRequest] = []
         self._inbox: list[EngineEvent] = []
-        self._sequences = Sequences(self.engine, lambda events: self._inbox.extend(events))
+        self._sequences = Sequences(
+            self.engine, Metrics(self.engine), lambda events: self._inbox.extend(events)
+        )
         names: Iterator[int] = count(1)
         assert self.engine.info is not None
         self.session = Session(
