@@ -1,6 +1,6 @@
 """Decoder tokens per second: 1, 4 and 16 sequences, and prefill; transformers in the same run.
 
-    python bench/decode.py [--model smollm2-135m-instruct] [--dtype auto] [--repeat 3]
+    python bench/decode.py [--model smollm2-135m-instruct] [--dtype auto] [--threads 0] [--repeat 3]
 
 Prints a table. Each figure is the best of `--repeat` runs. Decoding begins behind a prompt of 64
 tokens; transformers decodes a static batch with its own dynamic cache.
@@ -38,9 +38,10 @@ def main() -> None:
     parser.add_argument("--model", default=ModelsConfig().decoder)
     parser.add_argument("--dtype", default="auto", choices=("auto", "bfloat16", "float32"))
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="0 = all cores")
     args = parser.parse_args()
     folder = resolve(args.model)
-    config = EngineConfig(max_step_tokens=256)
+    config = EngineConfig(threads=args.threads)
     runner = load_runner(folder, ModelsConfig(dtype=args.dtype), config)
     engine = Engine(runner, config)
     from transformers import LlamaForCausalLM  # the peer; not needed to import this file
