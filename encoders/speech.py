@@ -15,7 +15,14 @@ from sensorium.encoders.features import HOP_SAMPLES, RATE_HZ
 from sensorium.encoders.media import AudioFrame
 from sensorium.encoders.settling import num_agreed, num_spoken
 from sensorium.encoders.speech_clip import SpeechClip
-from sensorium.encoders.whisper import MAX_FRAMES, Hearing, TimedWord, Whisper, Window
+from sensorium.encoders.whisper import (
+    MAX_FRAMES,
+    Hearing,
+    TimedWord,
+    Whisper,
+    Window,
+    mean_log_prob,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +32,10 @@ class Tuning:
     `lengths_s`: padded window lengths; a window takes the shortest that leaves `padding_s` of
     silence after it. Few lengths, so that streams share batches. `prompt_sizes`: likewise for the
     number of prompt tokens. `guard_s`: words that end this close to the end of the sound are not
-    settled. A live window is cut once it is longer than `cut_after_s`, and keeps `keep_words`
-    settled words and `keep_s` of sound: at an end of a sentence, past `cut_anywhere_s` at any
-    word, and after the last word if `pause_s` follow. It never exceeds `longest_live_s`, a window
-    of an offline clip `longest_s`. Below `min_mean_log_prob` a model that knows only English is
+    settled. A live window is cut once it is longer than `cut_after_s`, and keeps
+    `keep_words` settled words and `keep_s` of sound: at an end of a sentence, past `cut_anywhere_s`
+    at any word, and after the last word if `pause_s` follow. It never exceeds `longest_live_s`, a
+    window of an offline clip `longest_s`. Below `min_mean_log_prob` a model for English alone is
     taken to hear something else: English clips of all kinds reach -0.47, Spanish, French, German
     and Italian ones -0.75 to -1.5.
     """
@@ -198,7 +205,7 @@ class SpeechEncoder:
         words = list(hearing.words[len(clip.settled) :])
         words = words[: num_spoken(words)]
         is_long = clip.window_s > 2.0
-        unlikely = _mean_log_prob(words) < -1.5 and (is_long or hearing.no_speech > 0.3)
+        unlikely = mean_log_prob(words) < -1.5 and (is_long or hearing.no_speech > 0.3)
         return [] if hearing.no_speech > 0.8 or unlikely else words
 
     def _is_suspect(self, clip: SpeechClip, words: Sequence[TimedWord]) -> bool:
@@ -222,16 +229,17 @@ class SpeechEncoder:
         tuning = self.tuning
         words = self._audible(clip, hearing)
         is_trusted = self._is_trusted(clip, words)
+        # both passes ended here, long before the sound does: more will only come in a new window
+        last_s = words[-1].end_s if words else clip.window_s - clip.unheard_s
+        is_over = len(words) == len(clip.previous) and clip.window_s - last_s > tuning.pause_s
         if words and is_trusted:
-            # the last word may be cut short or get a full stop, unless a pause follows
-            is_over = clip.window_s - words[-1].end_s > tuning.pause_s
-            steady = words if is_over else words[:-1]
+            steady = words if is_over else words[:-1]  # the last word may be cut short
             num = num_agreed(clip.previous, steady, clip.window_s - tuning.guard_s)
             clip.settle(words[:num])
             words = words[num:]
         clip.pending = "".join(word.text for word in words) if is_trusted else ""
         clip.previous = [word.key for word in words]
-        if not words and clip.unheard_s > tuning.pause_s:
+        if is_over and not words and clip.settled:
             clip.cut_after_last()
         elif clip.window_s > tuning.cut_after_s:
             clip.cut(
@@ -293,8 +301,3 @@ class SpeechEncoder:
             problem=clip.problem,
             encoder=self.name,
         )
-
-
-def _mean_log_prob(words: Sequence[TimedWord]) -> float:
-    probs = [p for word in words for p in word.log_probs]
-    return sum(probs) / len(probs) if probs else 0.0

@@ -68,15 +68,9 @@ class Hearing:
     no_speech: float
 
     @property
-    def log_probs(self) -> tuple[float, ...]:
-        """Log probabilities of all text tokens."""
-        return tuple(p for word in self.words for p in word.log_probs)
-
-    @property
     def mean_log_prob(self) -> float:
         """Mean log probability of the text tokens; 0 without any."""
-        probs = self.log_probs
-        return sum(probs) / len(probs) if probs else 0.0
+        return mean_log_prob(self.words)
 
     @property
     def loops(self) -> bool:
@@ -177,6 +171,12 @@ class Whisper:
             for i, of_row, alignment in zip(rows, words, aligned, strict=True):
                 timed[i] = _timed_words(of_row, alignment.alignments, alignment.text_token_probs)
         return timed
+
+
+def mean_log_prob(words: Sequence[TimedWord]) -> float:
+    """Return the mean log probability of the tokens of some words; 0 without any."""
+    probs = [p for word in words for p in word.log_probs]
+    return sum(probs) / len(probs) if probs else 0.0
 
 
 def _timed_words(

@@ -41,12 +41,12 @@ def test_a_first_pass_settles_nothing() -> None:
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")), st.floats(0, 20))
 def test_what_is_agreed_is_a_common_prefix(
-    previous: list[str], current: list[str], until_s: float
+    previous: list[str], current: list[str], end_s: float
 ) -> None:
     words = say(" ".join(current))
-    num = num_agreed(previous, words, until_s)
+    num = num_agreed(previous, words, end_s)
     assert previous[:num] == current[:num]
-    assert all(word.end_s <= until_s for word in words[:num])
+    assert all(word.end_s <= end_s for word in words[:num])
 
 
 def test_words_squeezed_into_one_instant_were_made_up() -> None:
