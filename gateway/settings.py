@@ -85,7 +85,10 @@ class SessionSettings:
     max_items: int = 1000
     idle_timeout_s: float = 1800.0
     max_buffered_s: float = 60.0
-    default_instructions: str = ""
+    default_instructions: str = (
+        "You are Sensorium, a helpful assistant. "
+        "You answer in plain English, in one or two sentences."
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that can't work."""

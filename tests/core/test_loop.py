@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from fake_encoder import RATE_HZ, ScriptedEncoder
+from fakes import MODEL, FakeTokenizer
 from stub_engine import ENDLESS, FAULTY, StubEngine
 
-from fakes import MODEL, FakeTokenizer
 from sensorium.core.api import (
     AppendMedia,
     AppendTokens,

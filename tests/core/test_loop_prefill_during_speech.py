@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 from fake_encoder import RATE_HZ, ScriptedEncoder
+from fakes import MODEL
 from tiny_model import CONFIG, answer, ids_of, tiny_engine, tiny_model
 
-from fakes import MODEL
 from sensorium.core.api import (
     AppendMedia,
     AppendTokens,

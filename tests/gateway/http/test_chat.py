@@ -11,7 +11,7 @@ from starlette.types import Message
 from tiny_text import tiny_prompt
 
 from sensorium.core.api import AppendTokens, Generate
-from sensorium.gateway.settings import GatewaySettings, Settings
+from sensorium.gateway.settings import GatewaySettings, SessionSettings, Settings
 
 PATH = "/v1/chat/completions"
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -46,7 +46,10 @@ async def test_whole_answer() -> None:
     assert choice["finish_reason"] == "stop"
     assert body["usage"]["completion_tokens"] == 6
     assert body["usage"]["total_tokens"] == body["usage"]["prompt_tokens"] + 6
-    assert prompt_of(engine) == "<open>user\nhi<close>\n<open>assistant\n"
+    default = SessionSettings().default_instructions
+    assert prompt_of(engine) == (
+        f"<open>system\n{default}<close>\n<open>user\nhi<close>\n<open>assistant\n"
+    )
     assert engine.sequences == {}
 
 
