@@ -85,7 +85,7 @@ def main() -> None:
     for key, (errors, words, early_words, all_words, cpu_s, sound_s) in totals.items():
         print(
             f"{key}: WER {100 * errors / words:.2f} % ({errors:.0f} of {words:.0f}), settled "
-            f"before the flush {early_words / max(1, all_words):.0%}, {cpu_s / sound_s:.3f} CPU s per s"
+            f"before the flush {early_words / max(1, all_words):.0%}, {cpu_s / sound_s:.3f} CPU s/s"
         )
 
 
