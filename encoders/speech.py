@@ -153,18 +153,19 @@ class SpeechEncoder:
         )
 
     def _guess_languages(self, clips: Sequence[SpeechClip], is_last: bool) -> None:
-        """Let a multilingual model find out what it listens to; settled when two guesses agree.
+        """Let a multilingual model find out what it listens to; a good guess is one that stays.
 
-        A single one isn't enough: whisper-base takes 3 s of the Spanish test clip for Greek.
+        It is believed once its words are likely: whisper-base takes 3 s of Spanish for Greek.
         """
         for clip in clips if self._whisper.multilingual else ():
             if clip.language is not None or clip.problem is not None or clip.heard == clip.start:
                 continue
             encoding = self._whisper.encode([self._window(clip)])[0]
             language, probability = self._whisper.detect_language(encoding)[0]
-            is_sure = language == clip.language_guess and probability > 0.8
+            is_steady = language == clip.language_guess and probability > 0.8
+            clip.is_guess_good = is_steady or (clip.window_s >= 5.0 and probability > 0.5)
             clip.language_guess = language
-            if is_last or is_sure or (clip.window_s >= 5.0 and probability > 0.5):
+            if is_last:
                 clip.language = language
 
     # --- what to believe ------------------------------------------------------------------------
@@ -197,6 +198,8 @@ class SpeechEncoder:
         """After a pass over a live window: settle what agrees with the last one, and cut."""
         tuning = self.tuning
         words = self._audible(clip, hearing)
+        if words and clip.is_guess_good and mean_log_prob(words) > tuning.min_mean_log_prob:
+            clip.language = clip.language or clip.language_guess
         is_trusted = self._is_trusted(clip, words)
         # both passes ended here, long before the sound does: more will only come in a new window
         last_s = words[-1].end_s if words else clip.window_s - clip.unheard_s

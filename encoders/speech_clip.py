@@ -29,6 +29,7 @@ class SpeechClip:
     language: str | None
     prompt: list[int]
     language_guess: str | None = None
+    is_guess_good: bool = False
     samples: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     start: int = 0
     heard: int = 0
