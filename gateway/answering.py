@@ -118,13 +118,9 @@ class Answering:
             return True
         spoken = sum(self._spoken_positions.get(i, 0) for i in self._conversation.ids)
         usage = usage_of(event.usage, 0 if run.is_fork else spoken)
-        head = self._prompt.open_message("assistant")
         if not run.is_fork:
-            run.placement.complete(
-                ("item", run.reply.item.item_id),
-                self._prompt.close_message(),
-                len(head) + event.usage.num_output_tokens,
-            )
+            key = ("item", run.reply.item.item_id)
+            run.placement.complete(key, self._prompt.close_message())
         if event.reason == "length":
             self.end(run, "incomplete", reason="max_output_tokens", usage=usage)
         else:

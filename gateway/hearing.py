@@ -166,9 +166,7 @@ class Hearing:
             self.feed()
         elif isinstance(event, SpanClosed):
             self._turns.popleft()
-            self._main.complete(
-                ("item", turn.item_id), self._tail, len(self._head) + event.num_positions
-            )
+            self._main.complete(("item", turn.item_id), self._tail)
         return turn
 
     def _send(self, turn: SpokenTurn) -> None:

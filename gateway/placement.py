@@ -29,7 +29,6 @@ from sensorium.gateway.conversation import Unit
 class _Placed:
     key: tuple[str, str]
     last_span: SpanId
-    num_positions: int
 
 
 class Placement:
@@ -45,11 +44,6 @@ class Placement:
         self._tail: SpanId | None = None  # the last span that stands in the sequence
         self.sequence_id: SequenceId | None = None
 
-    @property
-    def num_positions(self) -> int:
-        """Positions of all complete units."""
-        return sum(placed.num_positions for placed in self._placed)
-
     def sync(self, units: list[Unit]) -> None:
         """Make the sequence hold exactly `units`."""
         self._open()
@@ -61,7 +55,7 @@ class Placement:
         self._keep(same)
         for unit in units[same:]:
             span = self._append(unit.token_ids)
-            self._placed.append(_Placed(unit.key, span, len(unit.token_ids)))
+            self._placed.append(_Placed(unit.key, span))
 
     def open_media(self, head: tuple[int, ...], hints: ClipHints) -> SpanId:
         """Begin a spoken message at the tail: its head, then a span that the encoder fills."""
@@ -81,10 +75,9 @@ class Placement:
         self._ask(Generate(sequence_id=self._id(), span_id=span, sampling=sampling))
         return span
 
-    def complete(self, key: tuple[str, str], tail: tuple[int, ...], num_positions: int) -> None:
-        """End the message at the tail and keep it as the unit `key`; counts without the tail."""
-        span = self._append(tail)
-        self._placed.append(_Placed(key, span, num_positions + len(tail)))
+    def complete(self, key: tuple[str, str], tail: tuple[int, ...]) -> None:
+        """End the message at the tail and keep it as the unit `key`."""
+        self._placed.append(_Placed(key, self._append(tail)))
 
     def discard_tail(self) -> None:
         """Drop what stands after the last complete unit."""

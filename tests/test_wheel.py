@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of all files in a freshly built wheel."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT]
+    where = ["-w", str(folder), str(ROOT)]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *where]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
