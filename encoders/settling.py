@@ -34,6 +34,11 @@ def num_agreed(previous: Sequence[str], current: Sequence[HeardWord], until_s: f
     return num
 
 
+def begins_with(words: Sequence[HeardWord], settled: Sequence[HeardWord]) -> bool:
+    """Tell whether `words` begins with the settled words."""
+    return [w.key for w in words[: len(settled)]] == [w.key for w in settled]
+
+
 def num_spoken(words: Sequence[HeardWord]) -> int:
     """Return how many leading words were spoken and not made up.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sensorium.encoders.base import ClipHints, Output
 from sensorium.encoders.features import HOP_SAMPLES, RATE_HZ
 from sensorium.encoders.media import AudioFrame
-from sensorium.encoders.settling import num_agreed, num_spoken
+from sensorium.encoders.settling import begins_with, num_agreed, num_spoken
 from sensorium.encoders.speech_clip import SpeechClip
 from sensorium.encoders.speech_tuning import Tuning as Tuning
 from sensorium.encoders.whisper import (
@@ -108,25 +108,24 @@ class SpeechEncoder:
         return list(zip(clips, self._hear_windows(windows, beam_size), strict=True))
 
     def _hear_carefully(self, clips: Sequence[SpeechClip]) -> list[tuple[SpeechClip, Hearing]]:
-        """As `_hear`, with a wide beam, and doubtful results checked against the full 30 s.
+        """Hear each window as a whole, with a wide beam and Whisper's own padding.
 
-        Loops come from short padding (DATA measured: none with 30 s), and a prompt can mislead.
+        The words settled in it are only forced where the free result doesn't begin with them.
         """
         self._guess_languages(clips, is_last=True)
-        heard = self._hear(clips, self.tuning.final_beam)
-        doubtful = [
-            i
-            for i, (_, hearing) in enumerate(heard)
-            if hearing.words and (hearing.loops or hearing.mean_log_prob < -0.5)
-        ]
-        windows = [replace(self._window(heard[i][0]), frames=MAX_FRAMES) for i in doubtful]
-        for i, again in zip(
-            doubtful, self._hear_windows(windows, self.tuning.final_beam), strict=True
-        ):
-            clip, hearing = heard[i]
-            if not again.loops and (hearing.loops or again.mean_log_prob > hearing.mean_log_prob):
-                heard[i] = (clip, again)
-        return heard
+        clips = [c for c in clips if c.problem is None and c.heard > c.start]
+        windows = [self._careful_window(clip) for clip in clips]
+        free = [replace(window, prefix=()) for window in windows]
+        heard = self._hear_windows(free, self.tuning.final_beam)
+        forced = [i for i, c in enumerate(clips) if not begins_with(heard[i].words, c.settled)]
+        again = self._hear_windows([windows[i] for i in forced], self.tuning.final_beam)
+        for i, hearing in zip(forced, again, strict=True):
+            heard[i] = hearing
+        return list(zip(clips, heard, strict=True))
+
+    def _careful_window(self, clip: SpeechClip) -> Window:
+        window = self._window(clip)
+        return replace(window, frames=max(window.frames, round(self.tuning.final_s * 100)))
 
     def _hear_windows(self, windows: Sequence[Window], beam_size: int) -> list[Hearing]:
         """Hear windows in as few batches as their shapes allow."""

@@ -24,6 +24,7 @@ class Tuning:
     prompt_sizes: tuple[int, ...] = (0, 16, 64, 160)
     live_beam: int = 2
     final_beam: int = 5
+    final_s: float = 30.0
     guard_s: float = 0.8
     cut_after_s: float = 7.0
     cut_anywhere_s: float = 12.0

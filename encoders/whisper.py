@@ -114,12 +114,13 @@ class Whisper:
         batch = ctranslate2.StorageView.from_array(np.stack(encodings))
         prompts = [self._prompt(window) for window in windows]
         most_s = max(window.sound_frames for window in windows) / FRAMES_PER_S
-        most_tokens = max(map(len, prompts)) + int(most_s * _MAX_TOKENS_PER_S) + 12
+        most_tokens = int(most_s * _MAX_TOKENS_PER_S) + 12
         results = self._model.generate(
             batch,
             prompts,
             beam_size=beam_size,
-            max_length=min(_MAX_LENGTH, most_tokens),
+            # CTranslate2 gives half of this to the words, or what the prompt leaves if that is less
+            max_length=min(_MAX_LENGTH, max(2 * most_tokens, max(map(len, prompts)) + most_tokens)),
             return_no_speech_prob=True,
         )
         ids = [

@@ -21,6 +21,9 @@ from sensorium.gateway.placement import Placement
 HOP_SAMPLES = 2048
 """Sound is handed to the engine in pieces of at least 128 ms while a turn is open."""
 
+MAX_PROMPT_CHARACTERS = 1000
+"""The end of a transcription prompt that is used: Whisper reads 224 tokens of it."""
+
 
 @dataclass(slots=True)
 class SpokenTurn:
@@ -129,9 +132,8 @@ class Hearing:
         """Open the first turn's span at the tail of the main sequence, which must be in sync."""
         turn = self._turns[0]
         wanted = transcription or Transcription()
-        hints = ClipHints(
-            live=turn.hints.live, language=wanted.language, prompt=wanted.prompt or ""
-        )
+        prompt = (wanted.prompt or "")[-MAX_PROMPT_CHARACTERS:]
+        hints = ClipHints(live=turn.hints.live, language=wanted.language, prompt=prompt)
         turn.span = self._main.open_media(self._head, hints)
 
     def step_aside(self) -> None:
