@@ -32,7 +32,7 @@ class Decoder(Protocol):
         ...
 
     def forward(self, x: "Tensor", batch: "Batch", cache: "KVCache") -> "Tensor":
-        """Run all layers over the flat batch: [T, D] → [T, D]; writes this step's keys and values."""
+        """Run all layers over the flat batch, [T, D] → [T, D]; writes its keys and values."""
         ...
 
     def logits(self, h: "Tensor") -> "Tensor":
