@@ -19,7 +19,12 @@ class Linear(nn.Module):
         self._packed: Tensor | None = None
 
     def pack(self) -> None:
-        """Replace the loaded weight by its packed form; it can't be read or moved afterwards."""
+        """Replace the loaded weight by its packed form; it can't be read or moved afterwards.
+
+        Does nothing where oneDNN is missing or doesn't know the weight's type on this processor.
+        """
+        if not _can_pack(self.weight.dtype):
+            return
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), 1)
         del self.weight
 
@@ -28,3 +33,11 @@ class Linear(nn.Module):
         if self._packed is None:
             return F.linear(x, self.weight)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
+
+
+def _can_pack(dtype: torch.dtype) -> bool:
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if dtype is torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype is torch.float32
