@@ -1,22 +1,30 @@
 """Which words of a growing hypothesis may be settled, and where its window may be cut. Pure."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from sensorium.encoders.media import Samples
 
 
-class HeardWord(Protocol):
-    """A word with the form it is compared in, and its place in the window in seconds."""
+class ComparedWord(Protocol):
+    """A word with the form it is compared in."""
 
     @property
     def key(self) -> str: ...
+
+
+class HeardWord(ComparedWord, Protocol):
+    """A word with its place in the window in seconds."""
+
     @property
     def start_s(self) -> float: ...
     @property
     def end_s(self) -> float: ...
+
+
+Heard = TypeVar("Heard", bound=HeardWord)
 
 
 def num_agreed(previous: Sequence[str], current: Sequence[HeardWord], until_s: float) -> int:
@@ -34,19 +42,35 @@ def num_agreed(previous: Sequence[str], current: Sequence[HeardWord], until_s: f
     return num
 
 
-def begins_with(words: Sequence[HeardWord], settled: Sequence[HeardWord]) -> bool:
+def begins_with(words: Sequence[ComparedWord], settled: Sequence[ComparedWord]) -> bool:
     """Tell whether `words` begins with the settled words."""
     return [w.key for w in words[: len(settled)]] == [w.key for w in settled]
 
 
-def num_spoken(words: Sequence[HeardWord]) -> int:
-    """Return how many leading words were spoken and not made up.
+def spoken(words: Sequence[Heard]) -> Sequence[Heard]:
+    """Return the words up to those that were made up.
 
-    What the decoder invents after the last sound has no place in it: the alignment squeezes such
-    words into one instant. Speech has no three words in 0.1 s.
+    What the decoder invents, after the last sound or in a loop, has no place in the sound: the
+    alignment squeezes such words into one instant. Speech has no three words in 0.1 s. Where a
+    hypothesis begins like that, only those words are dropped, so that no window is without words.
     """
+    made_up = [False] * len(words)
     for i in range(len(words) - 2):
         if words[i + 2].end_s - words[i].start_s < 0.1:
+            made_up[i : i + 3] = [True] * 3
+    first = made_up.index(False) if False in made_up else len(words)
+    end = made_up.index(True, first) if True in made_up[first:] else len(words)
+    return words[first:end]
+
+
+def num_connected(words: Sequence[HeardWord], num_settled: int, pause_s: float) -> int:
+    """Return how many leading words come before the first pause after the settled ones.
+
+    A long gap may be a pause or words that the decoder skipped; what follows it is best heard in
+    a window that begins there.
+    """
+    for i in range(max(1, num_settled), len(words)):
+        if words[i].start_s - words[i - 1].end_s > pause_s:
             return i
     return len(words)
 

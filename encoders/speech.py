@@ -12,8 +12,9 @@ from pathlib import Path
 
 from sensorium.encoders.base import ClipHints, Output
 from sensorium.encoders.features import HOP_SAMPLES, RATE_HZ
+from sensorium.encoders.listening import hear_freely, hear_windows
 from sensorium.encoders.media import AudioFrame
-from sensorium.encoders.settling import begins_with, num_agreed, num_spoken
+from sensorium.encoders.settling import num_agreed, num_connected, spoken
 from sensorium.encoders.speech_clip import SpeechClip
 from sensorium.encoders.speech_tuning import Tuning as Tuning
 from sensorium.encoders.whisper import (
@@ -80,7 +81,7 @@ class SpeechEncoder:
         for clip in due:
             clip.heard = clip.received - clip.received % self._grid
         self._guess_languages(due, is_last=False)
-        for clip, hearing in self._hear(due, self.tuning.live_beam):
+        for clip, hearing in self._hear(due):
             self._settle_agreed(clip, hearing)
         return [self._output(clip) for clip in states]
 
@@ -99,53 +100,35 @@ class SpeechEncoder:
 
     # --- passes ---------------------------------------------------------------------------------
 
-    def _hear(
-        self, clips: Sequence[SpeechClip], beam_size: int
-    ) -> list[tuple[SpeechClip, Hearing]]:
+    def _hear(self, clips: Sequence[SpeechClip]) -> list[tuple[SpeechClip, Hearing]]:
         """Hear the window of every clip up to its `heard`; clips with a problem are left out."""
         clips = [c for c in clips if c.problem is None and c.heard > c.start]
         windows = [self._window(clip) for clip in clips]
-        return list(zip(clips, self._hear_windows(windows, beam_size), strict=True))
-
-    def _hear_carefully(self, clips: Sequence[SpeechClip]) -> list[tuple[SpeechClip, Hearing]]:
-        """Hear each window as a whole, with a wide beam and Whisper's own padding.
-
-        The words settled in it are only forced where the free result doesn't begin with them.
-        """
-        self._guess_languages(clips, is_last=True)
-        clips = [c for c in clips if c.problem is None and c.heard > c.start]
-        windows = [self._careful_window(clip) for clip in clips]
-        free = [replace(window, prefix=()) for window in windows]
-        heard = self._hear_windows(free, self.tuning.final_beam)
-        forced = [i for i, c in enumerate(clips) if not begins_with(heard[i].words, c.settled)]
-        again = self._hear_windows([windows[i] for i in forced], self.tuning.final_beam)
-        for i, hearing in zip(forced, again, strict=True):
-            heard[i] = hearing
+        heard = hear_windows(self._whisper, windows, self.tuning.live_beam)
         return list(zip(clips, heard, strict=True))
 
-    def _careful_window(self, clip: SpeechClip) -> Window:
-        window = self._window(clip)
-        return replace(window, frames=max(window.frames, round(self.tuning.final_s * 100)))
-
-    def _hear_windows(self, windows: Sequence[Window], beam_size: int) -> list[Hearing]:
-        """Hear windows in as few batches as their shapes allow."""
-        shapes = {(w.frames, len(w.prompt)) for w in windows}
-        hearings: dict[int, Hearing] = {}
-        for shape in sorted(shapes):
-            rows = [i for i, w in enumerate(windows) if (w.frames, len(w.prompt)) == shape]
-            batch = [windows[i] for i in rows]
-            heard = self._whisper.hear(batch, self._whisper.encode(batch), beam_size)
-            hearings.update(zip(rows, heard, strict=True))
-        return [hearings[i] for i in range(len(windows))]
+    def _hear_carefully(self, clips: Sequence[SpeechClip]) -> list[tuple[SpeechClip, Hearing]]:
+        """As `_hear`, with a wide beam and doubtful results checked; files in Whisper's own way."""
+        self._guess_languages(clips, is_last=True)
+        clips = [c for c in clips if c.problem is None and c.heard > c.start]
+        beam, doubt = self.tuning.final_beam, self.tuning.doubtful_log_prob
+        live = [c for c in clips if c.hints.live]
+        windows = [self._window(clip) for clip in live]
+        heard = hear_freely(self._whisper, windows, beam_size=beam, doubt=doubt)
+        files = [c for c in clips if not c.hints.live]
+        windows = [replace(self._window(clip), lead=0, frames=MAX_FRAMES) for clip in files]
+        heard += hear_windows(self._whisper, windows, beam)
+        return list(zip([*live, *files], heard, strict=True))
 
     def _window(self, clip: SpeechClip) -> Window:
         tuning = self.tuning
-        wanted = clip.window_s + tuning.padding_s
+        wanted = tuning.lead_s + clip.window_s + tuning.padding_s
         length = next((s for s in tuning.lengths_s if s >= wanted), tuning.lengths_s[-1])
         size = max(n for n in tuning.prompt_sizes if n <= len(clip.prompt))
         return Window(
             samples=clip.window,
             frames=round(length * RATE_HZ / HOP_SAMPLES),
+            lead=round(tuning.lead_s * RATE_HZ),
             prompt=tuple(clip.prompt[len(clip.prompt) - size :]),
             prefix=tuple(clip.settled),
             language=clip.language or clip.language_guess,
@@ -171,8 +154,8 @@ class SpeechEncoder:
 
     def _audible(self, clip: SpeechClip, hearing: Hearing) -> list[TimedWord]:
         """Return the words after the settled ones, or none if there is no speech or only a loop."""
-        words = list(hearing.words[len(clip.settled) :])
-        words = words[: num_spoken(words)]
+        num = num_connected(hearing.words, len(clip.settled), self.tuning.pause_s)
+        words = list(spoken(hearing.words[len(clip.settled) : num]))
         is_long = clip.window_s > 2.0
         unlikely = mean_log_prob(words) < -1.5 and (is_long or hearing.no_speech > 0.3)
         return [] if hearing.no_speech > 0.8 or unlikely else words
@@ -228,14 +211,15 @@ class SpeechEncoder:
         example.
         """
         words = self._audible(clip, hearing)
-        if self._is_foreign(clip, words):
+        is_lost = clip.is_doubted and not words and clip.num_tokens == 0
+        if self._is_foreign(clip, words) or is_lost:
             clip.problem = (
                 f"This does not sound like English, the only language {self.name} knows; "
                 'set speech = "whisper-base" in [models].'
             )
             return False
         clip.settle(words)
-        if not words or clip.unheard_s <= self.tuning.pause_s:
+        if not clip.settled or clip.unheard_s <= self.tuning.pause_s:
             return False
         clip.cut_after_last()
         return True
@@ -243,13 +227,16 @@ class SpeechEncoder:
     def _settle_long(self, clip: SpeechClip, words: Sequence[TimedWord]) -> None:
         """Make a window shorter that agreement didn't: settle all but its end, or give it up."""
         until_s = clip.window_s - 2.0
-        if words and self._is_trusted(clip, words):
+        if self._is_trusted(clip, words):
             clip.settle([word for word in words if word.end_s <= until_s])
-            clip.cut(keep_words=1, keep_s=0.0, anywhere_s=0.0)
-        if clip.window_s > until_s:
-            clip.settled.clear()
-            clip.drop(until_s)
         clip.previous.clear()
+        if not clip.settled:
+            clip.is_doubted = clip.is_doubted or self._is_suspect(clip, words)
+            clip.drop(until_s)
+        elif len(clip.settled) == 1 or clip.unheard_s > 2.0 + self.tuning.pause_s:
+            clip.cut_after_last()
+        else:
+            clip.cut(keep_words=1, keep_s=0.0, anywhere_s=0.0)
 
     def _shorten(self, clips: Sequence[SpeechClip]) -> None:
         """Hear and settle most of every window that has grown too long, until all are short."""

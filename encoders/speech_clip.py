@@ -22,7 +22,7 @@ class SpeechClip:
     what has come after the last grid point, `heard`. `settled` are the window's settled words,
     their times relative to it; `previous` are the keys of the last pass's other words. `prompt`
     holds the ids of the text before the window. `log_prob` and `num_tokens` sum over all settled
-    words; `fresh` are those not yet handed out.
+    words; `fresh` are those not yet handed out. `is_doubted`: words were given up as too unlikely.
     """
 
     hints: ClipHints
@@ -38,6 +38,7 @@ class SpeechClip:
     pending: str = ""
     log_prob: float = 0.0
     num_tokens: int = 0
+    is_doubted: bool = False
     problem: str | None = None
     fresh: list[Word] = field(default_factory=list)
 
@@ -113,10 +114,14 @@ class SpeechClip:
         self._cut_at(num, borders[num][0])
 
     def cut_after_last(self) -> None:
-        """Cut the window after its last settled word, so that what follows is heard anew."""
+        """Cut the window after its last settled word, so that what follows is heard anew.
+
+        Without a prompt, which makes the decoder skip words that are like those it just read.
+        """
         end_s = self.settled[-1].end_s
         cut_s, _ = quietest(self.samples, RATE_HZ, end_s - 0.5, end_s + 0.3)
         self._cut_at(len(self.settled), max(cut_s, self.settled[-1].start_s + 0.1))
+        self.prompt.clear()
 
     def drop(self, seconds: float) -> None:
         """Forget the first `seconds` of the window."""

@@ -8,24 +8,27 @@ class Tuning:
     """The recogniser's settings; the defaults were measured with bench/wer_offline.py.
 
     `lengths_s`: padded window lengths; a window takes the shortest that leaves `padding_s` of
-    silence after it. Few lengths, so that streams share batches. `prompt_sizes`: likewise for the
-    number of prompt tokens. `guard_s`: words that end this close to the end of the sound are not
-    settled. A live window is cut once it is longer than `cut_after_s`, and keeps
-    `keep_words` settled words and `keep_s` of sound: at an end of a sentence, past `cut_anywhere_s`
-    at any word, and after the last word if `pause_s` follow. It never exceeds `longest_live_s`, a
-    window of an offline clip `longest_s`. Below `min_mean_log_prob` a model for English alone is
-    taken to hear something else: English clips of all kinds reach -0.47, Spanish, French, German
-    and Italian ones -0.75 to -1.5.
+    silence after it. Few lengths, so that streams share batches. `lead_s` of silence go before a
+    window, because Whisper mishears words at the very start. `prompt_sizes`: likewise for the
+    number of prompt tokens. Results of a last pass below `doubtful_log_prob` are checked against
+    Whisper's full 30 s. `guard_s`: words that end this close to the end of the sound are not
+    settled: what follows a word decides what it is heard as. A live window is cut once it is longer
+    than `cut_after_s`, and keeps `keep_words` settled words and `keep_s` of sound: at an end of a
+    sentence, past `cut_anywhere_s` at any word, and after the last word if `pause_s` follow. It
+    never exceeds `longest_live_s`, a window of an offline clip `longest_s`. Below
+    `min_mean_log_prob` a model for English alone is taken to hear something else: English clips of
+    all kinds reach -0.47, Spanish, French, German and Italian ones -0.75 to -1.5.
     """
 
     grid_s: float = 1.0
     lengths_s: tuple[float, ...] = (12.0, 16.0, 22.0, 30.0)
+    lead_s: float = 1.0
     padding_s: float = 6.0
     prompt_sizes: tuple[int, ...] = (0, 16, 64, 160)
     live_beam: int = 2
     final_beam: int = 5
-    final_s: float = 30.0
-    guard_s: float = 0.8
+    doubtful_log_prob: float = -0.4
+    guard_s: float = 2.0
     cut_after_s: float = 7.0
     cut_anywhere_s: float = 12.0
     keep_words: int = 2

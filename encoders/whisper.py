@@ -11,7 +11,7 @@ import ctranslate2
 import numpy as np
 from numpy.typing import NDArray
 
-from sensorium.encoders.features import FRAMES_PER_S, HOP_SAMPLES, LogMel
+from sensorium.encoders.features import FRAMES_PER_S, HOP_SAMPLES, RATE_HZ, LogMel
 from sensorium.encoders.media import Samples
 from sensorium.encoders.whisper_tokens import WhisperVocabulary, WordTokens, compression_ratio
 
@@ -38,13 +38,15 @@ class TimedWord(WordTokens):
 class Window:
     """What one pass listens to.
 
-    `frames`: length after padding, equal within a batch. `prompt`: ids of the text before the
+    `frames`: length after padding, equal within a batch. `lead`: samples of silence before the
+    sound; times of words don't count them. `prompt`: ids of the text before the
     window, as many within a batch. `prefix`: the words that the window certainly begins with.
     `language`: None for a model that knows only one.
     """
 
     samples: Samples
     frames: int
+    lead: int = 0
     prompt: tuple[int, ...] = ()
     prefix: tuple[WordTokens, ...] = ()
     language: str | None = None
@@ -57,7 +59,8 @@ class Window:
     @property
     def sound_frames(self) -> int:
         """Feature frames that hold sound and not padding, at least 1."""
-        return max(1, min(self.frames, -(-len(self.samples) // HOP_SAMPLES)))
+        num_samples = self.lead + len(self.samples)
+        return max(1, min(self.frames, -(-num_samples // HOP_SAMPLES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ class Whisper:
         """
         encodings: list[Encoding] = []
         for window in windows:
-            features = self._features([window.samples], window.frames)
+            lead = np.zeros(window.lead, np.float32)
+            features = self._features([np.concatenate([lead, window.samples])], window.frames)
             encoded = self._model.encode(ctranslate2.StorageView.from_array(features), to_cpu=True)
             encodings.append(np.asarray(encoded)[0])
         return encodings
@@ -170,7 +174,12 @@ class Whisper:
                 [windows[i].sound_frames for i in rows],
             )
             for i, of_row, alignment in zip(rows, words, aligned, strict=True):
-                timed[i] = _timed_words(of_row, alignment.alignments, alignment.text_token_probs)
+                timed[i] = _timed_words(
+                    of_row,
+                    alignment.alignments,
+                    alignment.text_token_probs,
+                    windows[i].lead / RATE_HZ,
+                )
         return timed
 
 
@@ -181,7 +190,10 @@ def mean_log_prob(words: Sequence[TimedWord]) -> float:
 
 
 def _timed_words(
-    words: Sequence[WordTokens], path: Sequence[tuple[int, int]], probs: Sequence[float]
+    words: Sequence[WordTokens],
+    path: Sequence[tuple[int, int]],
+    probs: Sequence[float],
+    lead_s: float,
 ) -> tuple[TimedWord, ...]:
     """Read word times off the warping path of (token, encoder position) pairs.
 
@@ -191,8 +203,8 @@ def _timed_words(
     """
     begins: dict[int, float] = {}
     for token, position in path:
-        begins.setdefault(token, position / _POSITIONS_PER_S)
-    last_s = path[-1][1] / _POSITIONS_PER_S if path else 0.0
+        begins.setdefault(token, max(0.0, position / _POSITIONS_PER_S - lead_s))
+    last_s = max(0.0, path[-1][1] / _POSITIONS_PER_S - lead_s) if path else 0.0
     log_probs = [float(np.log(max(p, 1e-9))) for p in probs]
     timed: list[TimedWord] = []
     first = 0

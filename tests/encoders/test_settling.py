@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sensorium.encoders.settling import cut_candidates, num_agreed, num_spoken, quietest
+from sensorium.encoders.settling import (
+    begins_with,
+    cut_candidates,
+    num_agreed,
+    num_connected,
+    quietest,
+    spoken,
+)
 
 
 @dataclass(frozen=True)
@@ -49,14 +56,45 @@ def test_what_is_agreed_is_a_common_prefix(
     assert all(word.end_s <= end_s for word in words[:num])
 
 
+def made_up(at_s: float) -> list[Spoken]:
+    return [Spoken(key, at_s, at_s) for key in ("thank", "you", "for", "watching")]
+
+
 def test_words_squeezed_into_one_instant_were_made_up() -> None:
-    made_up = [Spoken(key, 2.0, 2.0) for key in ("thank", "you", "for", "watching")]
-    assert num_spoken([*say("stop it now", word_s=0.6), *made_up]) == 3
+    words = say("stop it now", word_s=0.6)
+    assert spoken([*words, *made_up(2.0)]) == words
+
+
+def test_words_before_a_loop_are_kept_and_those_after_it_wait() -> None:
+    words = say("ask not what")
+    assert spoken([*words, *made_up(1.7), *say("you can do", start_s=2.0)]) == words
+
+
+def test_made_up_words_at_the_start_leave_the_others() -> None:
+    words = say("ask not what", start_s=0.5)
+    assert spoken([*made_up(0.2), *words]) == words
+    assert spoken(made_up(0.2)) == []
 
 
 def test_a_short_last_word_was_spoken() -> None:
     words = [*say("with some"), Spoken("sweet", 1.0, 1.02)]
-    assert num_spoken(words) == 3
+    assert spoken(words) == words
+
+
+def test_words_end_at_the_first_pause_after_the_settled_ones() -> None:
+    words = [*say("yes please"), *say("red or", start_s=3.0), *say("blue", start_s=6.0)]
+    assert num_connected(words, 0, 1.5) == 2
+    assert num_connected(words, 2, 1.5) == 2
+    assert num_connected(words, 3, 1.5) == 4
+    assert num_connected(words, 5, 1.5) == 5
+    assert num_connected(words, 0, 2.5) == 5
+
+
+def test_a_hypothesis_begins_with_the_settled_words_or_not() -> None:
+    assert begins_with(say("ask not what"), say("ask not"))
+    assert begins_with(say("ask"), [])
+    assert not begins_with(say("asked not what"), say("ask not"))
+    assert not begins_with(say("ask"), say("ask not"))
 
 
 def test_a_cut_keeps_words_and_sound() -> None:

@@ -1,0 +1,66 @@
+"""How windows are heard: in batches of one shape, and once with all care where it counts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sensorium.encoders.settling import begins_with
+from sensorium.encoders.whisper import MAX_FRAMES, Hearing, Whisper, Window
+
+
+def hear_windows(whisper: Whisper, windows: Sequence[Window], beam_size: int) -> list[Hearing]:
+    """Hear windows in as few batches as their shapes allow."""
+    shapes = {(w.frames, len(w.prompt)) for w in windows}
+    hearings: dict[int, Hearing] = {}
+    for shape in sorted(shapes):
+        rows = [i for i, w in enumerate(windows) if (w.frames, len(w.prompt)) == shape]
+        batch = [windows[i] for i in rows]
+        heard = whisper.hear(batch, whisper.encode(batch), beam_size)
+        hearings.update(zip(rows, heard, strict=True))
+    return [hearings[i] for i in range(len(windows))]
+
+
+def hear_freely(
+    whisper: Whisper, windows: Sequence[Window], *, beam_size: int, doubt: float
+) -> list[Hearing]:
+    """Hear windows as if nothing in them were settled, for the rest is better heard that way.
+
+    Where the result doesn't begin with the prefix the window is heard again with it forced.
+    """
+    free = [replace(window, prefix=()) for window in windows]
+    heard = hear_windows(whisper, free, beam_size)
+    heard = hear_doubtful_again(whisper, free, heard, beam_size=beam_size, doubt=doubt)
+    others = [i for i, h in enumerate(heard) if not begins_with(h.words, windows[i].prefix)]
+    forced = [windows[i] for i in others]
+    again = hear_windows(whisper, forced, beam_size)
+    again = hear_doubtful_again(whisper, forced, again, beam_size=beam_size, doubt=doubt)
+    for i, hearing in zip(others, again, strict=True):
+        heard[i] = hearing
+    return heard
+
+
+def hear_doubtful_again(
+    whisper: Whisper,
+    windows: Sequence[Window],
+    heard: Sequence[Hearing],
+    *,
+    beam_size: int,
+    doubt: float,
+) -> list[Hearing]:
+    """Check results below a mean log probability of `doubt`, and loops, against the full 30 s.
+
+    Whisper was trained on nothing shorter; the better result of each window is returned.
+    """
+    best = list(heard)
+    doubtful = [
+        i
+        for i, (window, hearing) in enumerate(zip(windows, heard, strict=True))
+        if window.frames < MAX_FRAMES
+        and hearing.words
+        and (hearing.loops or hearing.mean_log_prob < doubt)
+    ]
+    longer = [replace(windows[i], frames=MAX_FRAMES) for i in doubtful]
+    for i, other in zip(doubtful, hear_windows(whisper, longer, beam_size), strict=True):
+        is_better = heard[i].loops or other.mean_log_prob > heard[i].mean_log_prob
+        if is_better and not other.loops:
+            best[i] = other
+    return best
