@@ -23,7 +23,7 @@ class Tuning:
     grid_s: float = 1.0
     lengths_s: tuple[float, ...] = (12.0, 16.0, 22.0, 30.0)
     lead_s: float = 1.0
-    padding_s: float = 6.0
+    padding_s: float = 5.0
     prompt_sizes: tuple[int, ...] = (0, 16, 64, 160)
     live_beam: int = 2
     final_beam: int = 5
