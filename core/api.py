@@ -73,6 +73,17 @@ class AppendMedia:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Anticipate:
+    """The speaker has paused, so the open span may be about to close: get its end ready.
+
+    Costs an encoder pass where the encoder has time for it; wasted if the speaker goes on.
+    """
+
+    sequence_id: SequenceId
+    span_id: SpanId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseSpan:
     """No more media comes; the encoder settles what is pending, then `SpanClosed` is published."""
 
@@ -122,6 +133,7 @@ EngineRequest = (
     | AppendTokens
     | OpenSpan
     | AppendMedia
+    | Anticipate
     | CloseSpan
     | Generate
     | Interrupt

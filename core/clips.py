@@ -97,6 +97,10 @@ class Clips:
             frame = AudioFrame(pts=Pts(request.pts), rate_hz=clip.rate_hz, samples=samples)
             self._pool.push(key, frame)
 
+    def anticipate(self, key: ClipKey) -> None:
+        """A span may be about to close."""
+        self._pool.anticipate(key)
+
     def close(self, key: ClipKey) -> None:
         """No more sound comes for a span."""
         self._pool.close(key)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sensorium.core.api import (
+    Anticipate,
     AppendMedia,
     CloseSequence,
     CloseSpan,
@@ -141,6 +142,9 @@ class EngineLoop:
         match request:
             case AppendMedia():
                 self._clips.push(request)
+                return
+            case Anticipate(sequence_id=sequence_id, span_id=span_id):
+                self._clips.anticipate((sequence_id, span_id))
                 return
             case CloseSpan(sequence_id=sequence_id, span_id=span_id):
                 self._clips.close((sequence_id, span_id))

@@ -75,6 +75,13 @@ class Encoder(Protocol, Generic[State]):
         """Encode one more frame of each stream; states are updated in place."""
         ...
 
+    def anticipate(self, states: list[State]) -> None:
+        """Prepare a `flush` that may follow soon, with nothing but silence before it.
+
+        Changes nothing that `push` and `flush` return, only how long `flush` takes.
+        """
+        ...
+
     def flush(self, states: list[State]) -> list[Output]:
         """End each clip: everything still pending is settled. The states are spent."""
         ...

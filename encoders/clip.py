@@ -33,10 +33,15 @@ class Clip(Generic[Key]):
     num_pending: int = 0
     due_at: float | None = None
     closing: bool = False
+    pausing: bool = False
     running: bool = False
     gone: bool = False
 
     def is_due(self) -> bool:
+        """Tell whether there is something to do now."""
+        return self.pausing or self.is_ready()
+
+    def is_ready(self) -> bool:
         """Tell whether there is something to encode now."""
         if self.closing:
             return True
@@ -61,20 +66,25 @@ class Clip(Generic[Key]):
             self.frames.append(rest)
         return replace(first, samples=samples[:limit])
 
-    def kind(self) -> tuple[int, bool, bool]:
+    def kind(self) -> tuple[int, bool, bool, bool]:
         """Clips of one kind may share a batch."""
-        return id(self.encoder), self.is_ending(), self.live
+        return id(self.encoder), self.is_ending(), self.live, self.is_ready()
 
-    def urgency(self) -> tuple[bool, float]:
-        """Sort key: talkers who have finished, then whoever has been ready longest."""
+    def urgency(self) -> tuple[int, float]:
+        """Sort key: talkers who have finished, who has been ready longest, talkers who pause."""
         since = self.due_at or 0.0
-        return not (self.closing and self.live), since if self.live else since + FILE_SLACK_S
+        rank = 0 if self.closing and self.live else 1 if self.is_ready() else 2
+        return rank, since if self.live else since + FILE_SLACK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(Generic[Key]):
-    """Clips of one kind and the sound taken from each, None where none was pending."""
+    """Clips of one kind and the sound taken from each, None where none was pending.
+
+    `final`: they end with it. `pausing`: they may be about to.
+    """
 
     clips: list[Clip[Key]]
     frames: list[AudioFrame | None]
     final: bool
+    pausing: bool

@@ -122,6 +122,8 @@ class EncoderPool(Generic[Key]):
             clip = self._clips.get(key)
             if clip is None or clip.closing or not len(frame.samples):
                 return
+            if not clip.is_ready():
+                clip.due_at = None  # counted anew if this frame makes it ready
             clip.frames.append(frame)
             clip.num_pending += len(frame.samples)
             overflows = clip.num_pending > self._max_pending_s * frame.rate_hz
@@ -139,8 +141,16 @@ class EncoderPool(Generic[Key]):
         with self._changed:
             clip = self._clips.get(key)
             if clip is not None and not clip.closing:
-                clip.closing = True
+                clip.closing, clip.pausing = True, False
                 clip.due_at = None
+                self._mark(clip)
+
+    def anticipate(self, key: Key) -> None:
+        """A clip may be about to be closed: get its end ready once nothing else is to do."""
+        with self._changed:
+            clip = self._clips.get(key)
+            if clip is not None and not clip.closing:
+                clip.pausing = True
                 self._mark(clip)
 
     def drop(self, key: Key) -> None:
@@ -154,7 +164,7 @@ class EncoderPool(Generic[Key]):
         """Return the load since the last call."""
         with self._changed:
             now = self._clock()
-            due = (clip.due_at for clip in self._clips.values() if clip.live)
+            due = (clip.due_at for clip in self._clips.values() if clip.live and clip.is_ready())
             oldest = min((due_at for due_at in due if due_at is not None), default=now)
             elapsed = (now - self._reported_at) * max(1, len(self._threads))
             busy = self._busy_s / elapsed if elapsed > 0 else 0.0
@@ -200,11 +210,13 @@ class EncoderPool(Generic[Key]):
         if not due:
             return None
         clips = [clip for clip in due if clip.kind() == due[0].kind()][: self._max_batch]
+        final, pausing = clips[0].is_ending(), not clips[0].is_ready()
         for clip in clips:
             clip.due_at = None
             clip.running = True
-        final = clips[0].is_ending()
-        return Batch(clips=clips, frames=[clip.take_frame() for clip in clips], final=final)
+            clip.pausing = clip.pausing and not pausing
+        frames = [clip.take_frame() for clip in clips]
+        return Batch(clips=clips, frames=frames, final=final, pausing=pausing)
 
     # --- encoding -------------------------------------------------------------------------------
 
@@ -212,8 +224,11 @@ class EncoderPool(Generic[Key]):
         """Push the batch's sound and, if its clips are being closed, flush them."""
         started_at = self._clock()
         self._push([(c, f) for c, f in zip(batch.clips, batch.frames, strict=True) if f])
+        clips = [clip for clip in batch.clips if not clip.gone]
         if batch.final:
-            self._flush([clip for clip in batch.clips if not clip.gone])
+            self._flush(clips)
+        elif batch.pausing and clips:
+            self._anticipate(clips)
         with self._changed:
             self._busy_s += self._clock() - started_at
             for clip in batch.clips:
@@ -228,6 +243,13 @@ class EncoderPool(Generic[Key]):
 
         for (clip, frame), output in zip(pushed, _isolate(pushed, encode), strict=True):
             self._deliver(clip, len(frame.samples), output, final=False)
+
+    def _anticipate(self, clips: list[Clip[Key]]) -> None:
+        """Let the encoder prepare; what goes wrong goes wrong again in the flush, and is told."""
+        try:
+            clips[0].encoder.anticipate([clip.state for clip in clips])
+        except Exception:
+            logger.exception("the encoder can't prepare the end of %d clips", len(clips))
 
     def _flush(self, clips: list[Clip[Key]]) -> None:
         def encode(part: list[Clip[Key]]) -> list[Output]:

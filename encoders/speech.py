@@ -18,7 +18,6 @@ from sensorium.encoders.settling import num_agreed, num_connected, spoken
 from sensorium.encoders.speech_clip import SpeechClip
 from sensorium.encoders.speech_tuning import Tuning as Tuning
 from sensorium.encoders.whisper import (
-    MAX_FRAMES,
     Hearing,
     TimedWord,
     Whisper,

@@ -85,6 +85,8 @@ class Floor:
             self._start_turn(heard.sound)
             return
         turn.append(heard.sound)
+        if heard.change is Change.PAUSED:
+            self._hearing.anticipate()
         if heard.change is Change.STOPPED or turn.num_samples >= self._max_turn_samples():
             self._outbox.say(
                 SpeechStopped(item_id=turn.item_id, audio_end_ms=self._listener.position_ms)

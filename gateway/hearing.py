@@ -146,13 +146,20 @@ class Hearing:
         if self._turns:
             self._turns[0].start_over()
 
+    def anticipate(self) -> None:
+        """The speaker has paused: let the encoder get ready for the end of the turn."""
+        turn = self.first
+        if turn is not None and turn.span is not None and not turn.committed:
+            self._send(turn)
+            self._main.anticipate_end(turn.span)
+
     def feed(self) -> None:
         """Hand over as much of the live turn's sound as the encoder's queue may hold."""
         turn = self.first
         if turn is None or turn.span is None:
             return
         fresh = turn.num_samples - turn.num_sent
-        if fresh and (fresh >= HOP_SAMPLES or turn.committed):
+        if fresh >= HOP_SAMPLES or turn.committed:
             self._send(turn)
         if turn.committed and turn.num_sent == turn.num_samples and not turn.closing:
             turn.closing = True

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sensorium.core.api import (
+    Anticipate,
     AppendTokens,
     CloseSequence,
     CloseSpan,
@@ -63,6 +64,10 @@ class Placement:
         span = self._next_span()
         self._ask(OpenSpan(sequence_id=self._id(), span_id=span, hints=hints))
         return span
+
+    def anticipate_end(self, span: SpanId) -> None:
+        """The open span may be about to close."""
+        self._ask(Anticipate(sequence_id=self._id(), span_id=span))
 
     def close_media(self, span: SpanId) -> None:
         """No more sound comes for the open span."""

@@ -14,6 +14,8 @@ _ONSET_WINDOWS = 2
 """Windows of speech before it is believed: a click is one window, a syllable isn't."""
 _HYSTERESIS = 0.15
 """Speech ends below `threshold - 0.15`: a soft syllable in a sentence is no silence."""
+_PAUSE_WINDOWS = 6
+"""Windows of silence (192 ms) after which a turn may be about to end; words have shorter gaps."""
 _SEMANTIC_SILENCE_MS = {"low": 1600, "medium": 900, "auto": 900, "high": 500}
 
 
@@ -25,11 +27,12 @@ class VoiceActivity:
 
 
 class Change(Enum):
-    """What a window changed."""
+    """What a window changed. PAUSED: the turn may be about to stop."""
 
     NONE = 0
     STARTED = 1
-    STOPPED = 2
+    PAUSED = 2
+    STOPPED = 3
 
 
 class TurnDetector:
@@ -77,6 +80,6 @@ class TurnDetector:
             return Change.NONE
         self._silent_windows += 1
         if self._silent_windows * WINDOW_MS < self._silence_ms:
-            return Change.NONE
+            return Change.PAUSED if self._silent_windows == _PAUSE_WINDOWS else Change.NONE
         self.reset()
         return Change.STOPPED

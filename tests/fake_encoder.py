@@ -57,6 +57,10 @@ class ScriptedEncoder:
             self._settle(state, state.num_samples // RATE_HZ - self.unsettled_s) for state in states
         ]
 
+    def anticipate(self, states: list[ScriptedState]) -> None:
+        """Only note the call."""
+        self._enter("anticipate", states)
+
     def flush(self, states: list[ScriptedState]) -> list[Output]:
         """Settle everything."""
         self._enter("flush", states)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, assert_never
 
 from sensorium.core.api import (
+    Anticipate,
     AppendMedia,
     AppendTokens,
     Closed,
@@ -254,6 +255,8 @@ class FakeEngine:
                 self.emit(
                     Progress(sequence_id=sequence_id, span_id=span_id, num_samples=num_samples)
                 )
+            case Anticipate():
+                pass
             case CloseSpan(span_id=span_id):
                 self._close_span(sequence, self._span(sequence, span_id))
             case Generate():

@@ -253,3 +253,45 @@ def test_lag_is_the_age_of_the_oldest_talker_who_waits() -> None:
     assert bench.pool.load().lag_s == 3.0
     bench.run()
     assert bench.pool.load().lag_s == 0.0
+
+
+def test_the_end_is_prepared_once_nothing_else_is_to_do() -> None:
+    bench = Bench()
+    bench.open("pausing", "talking", "closing")
+    bench.pool.push("pausing", sound(0.5))
+    bench.pool.anticipate("pausing")
+    bench.pool.push("talking", sound(1.0))
+    bench.pool.push("closing", sound(0.5))
+    bench.pool.close("closing")
+    bench.run()
+    calls = [call for call, _ in bench.encoder.batches]
+    assert calls == ["push", "flush", "push", "push", "anticipate"]
+    assert bench.pool.load().lag_s == 0.0
+
+
+def test_a_clip_that_closes_is_not_prepared_any_more() -> None:
+    bench = Bench()
+    bench.open("a")
+    bench.pool.push("a", sound(0.5))
+    bench.pool.anticipate("a")
+    bench.pool.close("a")
+    bench.run()
+    assert [call for call, _ in bench.encoder.batches] == ["push", "flush"]
+
+
+def test_a_failed_preparation_ends_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.open("a", prompt="poison")
+    bench.pool.anticipate("a")
+    bench.run()
+    assert bench.outputs == []
+    assert "prepare" in caplog.text
+
+
+def test_waiting_preparation_is_no_lag() -> None:
+    bench = Bench()
+    bench.open("a")
+    bench.pool.push("a", sound(0.5))
+    bench.pool.anticipate("a")
+    bench.now += 9.0
+    assert bench.pool.load().lag_s == 0.0

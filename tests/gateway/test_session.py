@@ -3,7 +3,16 @@
 import pytest
 from session_rig import Rig
 
-from sensorium.core.api import CloseSequence, Generate, Heard, Interrupt, OpenSpan, Rollback
+from sensorium.core.api import (
+    Anticipate,
+    AppendMedia,
+    CloseSequence,
+    Generate,
+    Heard,
+    Interrupt,
+    OpenSpan,
+    Rollback,
+)
 from sensorium.gateway.client_events import (
     AppendAudio,
     CancelResponse,
@@ -124,6 +133,18 @@ def test_speech_reaches_the_engine_before_the_turn_ends() -> None:
     sent = sum(len(r.samples) // 4 for r in rig.asked if hasattr(r, "samples"))
     assert sent >= 2.5 * 16_000
     assert not rig.of(AudioCommitted)
+
+
+def test_a_pause_lets_the_encoder_prepare_the_end_with_all_sound_at_hand() -> None:
+    rig = Rig(auto=False)
+    rig.speak(1.0)
+    rig.silence(0.3)
+    place = next(i for i, r in enumerate(rig.asked) if isinstance(r, Anticipate))
+    sent = sum(len(r.samples) // 4 for r in rig.asked[:place] if isinstance(r, AppendMedia))
+    assert sent >= 1.15 * 16_000
+    assert not rig.of(SpeechStopped)
+    rig.silence(1.0)
+    assert sum(isinstance(r, Anticipate) for r in rig.asked) == 1
 
 
 def test_live_transcript_grows_while_the_user_speaks() -> None:
