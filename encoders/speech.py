@@ -15,9 +15,10 @@ from sensorium.encoders.features import HOP_SAMPLES, RATE_HZ
 from sensorium.encoders.listening import hear_freely, hear_windows
 from sensorium.encoders.media import AudioFrame
 from sensorium.encoders.settling import num_agreed, num_connected, spoken
-from sensorium.encoders.speech_clip import SpeechClip
+from sensorium.encoders.speech_clip import PreparedEnd, SpeechClip
 from sensorium.encoders.speech_tuning import Tuning as Tuning
 from sensorium.encoders.whisper import (
+    MAX_FRAMES,
     Hearing,
     TimedWord,
     Whisper,
@@ -76,7 +77,8 @@ class SpeechEncoder:
         for frame, clip in zip(frames, states, strict=True):
             clip.append(frame)
         self._shorten(states)
-        due = [c for c in states if c.hints.live and self.ready(c, 0)]
+        live = [c for c in states if c.hints.live and not c.holds_prepared()]
+        due = [c for c in live if self.ready(c, 0)]
         for clip in due:
             clip.heard = clip.received - clip.received % self._grid
         self._guess_languages(due, is_last=False)
@@ -84,15 +86,35 @@ class SpeechEncoder:
             self._settle_agreed(clip, hearing)
         return [self._output(clip) for clip in states]
 
+    def anticipate(self, states: list[SpeechClip]) -> None:
+        """Hear live clips as `flush` would, and keep the result for it (unless more is said)."""
+        clips = [c for c in states if c.hints.live and self._knows_language(c)]
+        grid_points = [clip.heard for clip in clips]
+        for clip in clips:
+            clip.heard = clip.received
+        for clip, hearing in self._hear_carefully(clips):
+            num = len(clip.settled)
+            clip.prepared = PreparedEnd(
+                start=clip.start, end=clip.heard, num_settled=num, hearing=hearing
+            )
+        for clip, heard in zip(clips, grid_points, strict=True):
+            clip.heard = heard
+
     def flush(self, states: list[SpeechClip]) -> list[Output]:
         """End each clip: everything still pending is settled. The states are spent."""
         self._shorten(states)
+        heard: list[tuple[SpeechClip, Hearing]] = []
+        due: list[SpeechClip] = []
         for clip in states:
-            clip.heard = clip.received
-        due: Sequence[SpeechClip] = states
-        while due:
-            heard = self._hear_carefully(due)
+            if clip.prepared is not None and clip.holds_prepared():
+                clip.heard = clip.prepared.end
+                heard.append((clip, clip.prepared.hearing))
+            else:
+                clip.heard = clip.received
+                due.append(clip)
+        while heard := [*heard, *self._hear_carefully(due)]:
             due = [clip for clip, hearing in heard if self._settle_rest(clip, hearing)]
+            heard = []
         for clip in states:
             clip.pending = ""
         return [self._output(clip) for clip in states]
@@ -148,6 +170,9 @@ class SpeechEncoder:
             clip.language_guess = language
             if is_last:
                 clip.language = language
+
+    def _knows_language(self, clip: SpeechClip) -> bool:
+        return clip.language is not None or not self._whisper.multilingual
 
     # --- what to believe ------------------------------------------------------------------------
 

@@ -9,9 +9,24 @@ from sensorium.encoders.base import ClipHints, Word
 from sensorium.encoders.features import RATE_HZ
 from sensorium.encoders.media import AudioFrame, MediaError, Samples
 from sensorium.encoders.settling import cut_candidates, quietest
-from sensorium.encoders.whisper import TimedWord
+from sensorium.encoders.whisper import Hearing, TimedWord
 
 MAX_PROMPT_TOKENS = 224
+
+MAX_SILENCE_S = 1.0
+"""A prepared end holds for so long."""
+QUIET = 0.25
+"""What has at most this share of the window's level (as root mean square) is silence after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEnd:
+    """What a last pass heard in a window that began at `start` and ended at `end` samples."""
+
+    start: int
+    end: int
+    num_settled: int
+    hearing: Hearing
 
 
 @dataclass(slots=True)
@@ -41,6 +56,7 @@ class SpeechClip:
     is_doubted: bool = False
     problem: str | None = None
     fresh: list[Word] = field(default_factory=list)
+    prepared: PreparedEnd | None = None
 
     @property
     def received(self) -> int:
@@ -61,6 +77,16 @@ class SpeechClip:
     def unheard_s(self) -> float:
         """Seconds of the window after its last settled word; 0 without one."""
         return self.window_s - self.settled[-1].end_s if self.settled else 0.0
+
+    def holds_prepared(self) -> bool:
+        """Tell whether only silence has come, and nothing was settled or cut, since `prepared`."""
+        end = self.prepared
+        if end is None or (end.start, end.num_settled) != (self.start, len(self.settled)):
+            return False
+        since = self.samples[end.end - end.start :]
+        if len(since) > MAX_SILENCE_S * RATE_HZ:
+            return False
+        return not len(since) or _level(since) <= QUIET * _level(self.samples)
 
     def append(self, frame: AudioFrame) -> None:
         """Take in more sound; what is not finite counts as silence. Raises MediaError."""
@@ -147,3 +173,7 @@ class SpeechClip:
             for word in self.settled[num_words:]
         ]
         self.drop(cut_s)
+
+
+def _level(samples: Samples) -> float:
+    return float(np.sqrt(np.mean(np.square(samples))))

@@ -10,6 +10,7 @@ from sensorium.core.sources import resolve
 from sensorium.encoders.base import ClipHints, Output
 from sensorium.encoders.media import AudioFrame, MediaError, Pts, Samples
 from sensorium.encoders.speech import SpeechEncoder
+from sensorium.encoders.whisper import Whisper
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +130,33 @@ def test_silence_and_broken_samples_have_no_words(encoder: SpeechEncoder) -> Non
     for outputs in transcribe(encoder, [silence, broken], 16_000):
         assert text_of(outputs) == ""
         assert outputs[-1].problem is None
+
+
+def test_a_prepared_end_costs_the_flush_nothing_and_changes_no_word(
+    encoder: SpeechEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = load_clip("vctk_p225_003.wav")
+    silence = np.zeros(round(0.99 * RATE_HZ), np.float32)  # past the next grid point
+    clip = encoder.open(ClipHints())
+    outputs = encoder.push([frame(samples)], [clip])
+    encoder.anticipate([clip])
+    with monkeypatch.context() as patch:
+        patch.delattr(Whisper, "encode")  # nobody is asked again
+        outputs += encoder.push([frame(silence, len(samples))], [clip])
+        outputs += encoder.flush([clip])
+    [expected] = transcribe(encoder, [samples], len(samples))
+    assert text_of(outputs) == text_of(expected)
+
+
+def test_speech_after_a_prepared_end_is_heard(encoder: SpeechEncoder) -> None:
+    samples = load_clip("vctk_p225_003.wav")
+    clip = encoder.open(ClipHints())
+    cut = 4 * RATE_HZ
+    outputs = encoder.push([frame(samples[:cut])], [clip])
+    encoder.anticipate([clip])
+    outputs += encoder.push([frame(samples[cut:], cut)], [clip])
+    outputs += encoder.flush([clip])
+    assert plain(text_of(outputs)).endswith("brother bob")
 
 
 def test_a_clip_without_sound_is_empty(encoder: SpeechEncoder) -> None:
