@@ -46,9 +46,11 @@ def hear_doubtful_again(
     beam_size: int,
     doubt: float,
 ) -> list[Hearing]:
-    """Check results below a mean log probability of `doubt`, and loops, against the full 30 s.
+    """Check results below a mean log probability of `doubt`, and loops, by hearing them otherwise.
 
-    Whisper was trained on nothing shorter; the better result of each window is returned.
+    Padded to the full 30 s, as Whisper was trained, and behind twice the lead:
+    a short question that is misheard at one place of the window often isn't at another. The more
+    probable result of each window is returned.
     """
     best = list(heard)
     doubtful = [
@@ -58,8 +60,8 @@ def hear_doubtful_again(
         and hearing.words
         and (hearing.loops or hearing.mean_log_prob < doubt)
     ]
-    longer = [replace(windows[i], frames=MAX_FRAMES) for i in doubtful]
-    for i, other in zip(doubtful, hear_windows(whisper, longer, beam_size), strict=True):
+    others = [replace(windows[i], frames=MAX_FRAMES, lead=2 * windows[i].lead) for i in doubtful]
+    for i, other in zip(doubtful, hear_windows(whisper, others, beam_size), strict=True):
         is_better = heard[i].loops or other.mean_log_prob > heard[i].mean_log_prob
         if is_better and not other.loops:
             best[i] = other

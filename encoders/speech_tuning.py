@@ -10,8 +10,8 @@ class Tuning:
     `lengths_s`: padded window lengths; a window takes the shortest that leaves `padding_s` of
     silence after it. Few lengths, so that streams share batches. `lead_s` of silence go before a
     window, because Whisper mishears words at the very start. `prompt_sizes`: likewise for the
-    number of prompt tokens. Results of a last pass below `doubtful_log_prob` are checked against
-    Whisper's full 30 s. `guard_s`: words that end this close to the end of the sound are not
+    number of prompt tokens. Results of a last pass below `doubtful_log_prob` are heard again
+    in another way. `guard_s`: words that end this close to the end of the sound are not
     settled: what follows a word decides what it is heard as. A live window is cut once it is longer
     than `cut_after_s`, and keeps `keep_words` settled words and `keep_s` of sound: at an end of a
     sentence, past `cut_anywhere_s` at any word, and after the last word if `pause_s` follow. It
@@ -27,7 +27,7 @@ class Tuning:
     prompt_sizes: tuple[int, ...] = (0, 16, 64, 160)
     live_beam: int = 2
     final_beam: int = 5
-    doubtful_log_prob: float = -0.4
+    doubtful_log_prob: float = -0.25
     guard_s: float = 2.0
     cut_after_s: float = 7.0
     cut_anywhere_s: float = 12.0
