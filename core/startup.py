@@ -3,7 +3,9 @@
 import logging
 import os
 import time
+import wave
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +46,6 @@ ENCODER_SHARE = 0.7
 
 PROBE_S = 8.0
 PROBE_BATCH = 4
-SPEECH_PER_PROBE = 1.25
-"""What a pass over speech costs, in passes over the probe, which is noise and gives no words to
-decode. tiny.en, batches of four, a live beam of 2: 0.77 s against 0.62 s of CPU."""
 
 
 def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
@@ -122,34 +121,46 @@ def measure_capacity(
 ) -> int:
     """Estimate how many people the encoder can follow at once in real time, at least 1.
 
-    In PROBE_S of speech a talker needs a pass every PASS_EVERY_S, and a final one that costs about
-    the same. `pass` is the CPU time of one pass over PROBE_BATCH clips, all threads together, so
-    that a neighbour's load at the start of the server doesn't count:
+    Somebody who talks for PROBE_S costs a pass every PASS_EVERY_S and a last one. Both are measured
+    on PROBE_BATCH clips of real speech, in CPU time of all threads together, so that a neighbour's
+    load at the start of the server doesn't count:
 
         capacity = ENCODER_SHARE · num_cores · PROBE_S · PROBE_BATCH
-                   / ((PROBE_S / PASS_EVERY_S + 1) · SPEECH_PER_PROBE · pass)
+                   / (PROBE_S / PASS_EVERY_S · pass + last)
     """
-    _time_pass(encoder, 1, cpu_clock)  # first use: allocations, thread pools, caches
-    pass_s = _time_pass(encoder, PROBE_BATCH, cpu_clock)
-    logger.info("a pass over %d windows takes %.3f s of CPU", PROBE_BATCH, pass_s)
-    cost_s = (PROBE_S / PASS_EVERY_S + 1) * SPEECH_PER_PROBE * pass_s / PROBE_BATCH
+    _time_clips(encoder, 1, cpu_clock)  # first use: allocations, thread pools, caches
+    pass_s, last_s = _time_clips(encoder, PROBE_BATCH, cpu_clock)
+    logger.info("%d windows take %.2f s of CPU, their ends %.2f s", PROBE_BATCH, pass_s, last_s)
+    cost_s = (PROBE_S / PASS_EVERY_S * pass_s + last_s) / PROBE_BATCH
     return max(1, int(ENCODER_SHARE * num_cores * PROBE_S / max(cost_s, 1e-6)))
 
 
-def _time_pass(encoder: Encoder[Any], size: int, clock: Callable[[], float]) -> float:
-    """Seconds of one live pass over `size` clips."""
-    num_samples = round(PROBE_S * encoder.rate_hz)
-    frame = AudioFrame(pts=Pts(0), rate_hz=encoder.rate_hz, samples=_probe(num_samples))
+def _time_clips(
+    encoder: Encoder[Any], size: int, clock: Callable[[], float]
+) -> tuple[float, float]:
+    """Seconds of one live pass over `size` clips, and of ending them."""
+    frame = AudioFrame(pts=Pts(0), rate_hz=encoder.rate_hz, samples=probe_speech(encoder.rate_hz))
     states = [encoder.open(ClipHints()) for _ in range(size)]
     started_at = clock()
     encoder.push([frame] * size, states)
-    return clock() - started_at
+    pushed_at = clock()
+    encoder.flush(states)
+    return pushed_at - started_at, clock() - pushed_at
 
 
-def _probe(num_samples: int) -> Samples:
-    """Seeded noise."""
-    noise = np.random.default_rng(0).standard_normal(num_samples)
-    return (0.05 * noise).astype(np.float32)
+def probe_speech(rate_hz: int) -> Samples:
+    """Return PROBE_S of speech (J. F. Kennedy, 1961, public domain) at about the right rate.
+
+    Interpolated linearly: good enough to cost what speech costs.
+    """
+    with (
+        (resources.files("sensorium.core") / "probe.wav").open("rb") as file,
+        wave.open(file) as clip,
+    ):
+        pcm = np.frombuffer(clip.readframes(clip.getnframes()), "<i2")
+        source_hz = clip.getframerate()
+    times = np.arange(round(PROBE_S * rate_hz)) * source_hz / rate_hz
+    return np.interp(times, np.arange(len(pcm)), pcm / 32768).astype(np.float32)
 
 
 def _languages(speech: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def hear_windows(whisper: Whisper, windows: Sequence[Window], beam_size: int) ->
 
 
 def hear_freely(
-    whisper: Whisper, windows: Sequence[Window], *, beam_size: int, doubt: float
+    whisper: Whisper, windows: Sequence[Window], *, beam_size: int, doubts: Sequence[float]
 ) -> list[Hearing]:
     """Hear windows as if nothing in them were settled, for the rest is better heard that way.
 
@@ -28,11 +28,12 @@ def hear_freely(
     """
     free = [replace(window, prefix=()) for window in windows]
     heard = hear_windows(whisper, free, beam_size)
-    heard = hear_doubtful_again(whisper, free, heard, beam_size=beam_size, doubt=doubt)
+    heard = hear_doubtful_again(whisper, free, heard, beam_size=beam_size, doubts=doubts)
     others = [i for i, h in enumerate(heard) if not begins_with(h.words, windows[i].prefix)]
     forced = [windows[i] for i in others]
     again = hear_windows(whisper, forced, beam_size)
-    again = hear_doubtful_again(whisper, forced, again, beam_size=beam_size, doubt=doubt)
+    their_doubts = [doubts[i] for i in others]
+    again = hear_doubtful_again(whisper, forced, again, beam_size=beam_size, doubts=their_doubts)
     for i, hearing in zip(others, again, strict=True):
         heard[i] = hearing
     return heard
@@ -44,9 +45,9 @@ def hear_doubtful_again(
     heard: Sequence[Hearing],
     *,
     beam_size: int,
-    doubt: float,
+    doubts: Sequence[float],
 ) -> list[Hearing]:
-    """Check results below a mean log probability of `doubt`, and loops, by hearing them otherwise.
+    """Check loops, and results below their mean log probability in `doubts`, by another hearing.
 
     Padded to the full 30 s, as Whisper was trained, and behind twice the lead:
     a short question that is misheard at one place of the window often isn't at another. The more
@@ -55,7 +56,7 @@ def hear_doubtful_again(
     best = list(heard)
     doubtful = [
         i
-        for i, (window, hearing) in enumerate(zip(windows, heard, strict=True))
+        for i, (window, hearing, doubt) in enumerate(zip(windows, heard, doubts, strict=True))
         if window.frames < MAX_FRAMES
         and hearing.words
         and (hearing.loops or hearing.mean_log_prob < doubt)

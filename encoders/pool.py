@@ -22,6 +22,9 @@ Key = TypeVar("Key", bound=Hashable)
 Member = TypeVar("Member")
 OnOutput = Callable[[Key, int, Output, bool], None]
 
+MAX_CLIPS_TO_PREPARE = 3
+"""With more clips open than these, preparing an end would take time from other people's words."""
+
 FAILED = "The speech encoder failed on this sound."
 
 
@@ -56,7 +59,7 @@ class EncoderPool(Generic[Key]):
         *,
         on_output: OnOutput[Key],
         num_threads: int = 1,
-        max_batch: int = 4,
+        max_batch: int = 8,
         max_pending_s: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -146,10 +149,11 @@ class EncoderPool(Generic[Key]):
                 self._mark(clip)
 
     def anticipate(self, key: Key) -> None:
-        """A clip may be about to be closed: get its end ready once nothing else is to do."""
+        """A clip may be about to be closed: get its end ready if nothing else is to do."""
         with self._changed:
             clip = self._clips.get(key)
-            if clip is not None and not clip.closing:
+            is_calm = len(self._clips) <= MAX_CLIPS_TO_PREPARE
+            if clip is not None and not clip.closing and is_calm:
                 clip.pausing = True
                 self._mark(clip)
 

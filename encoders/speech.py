@@ -132,10 +132,11 @@ class SpeechEncoder:
         """As `_hear`, with a wide beam and doubtful results checked; files in Whisper's own way."""
         self._guess_languages(clips, is_last=True)
         clips = [c for c in clips if c.problem is None and c.heard > c.start]
-        beam, doubt = self.tuning.final_beam, self.tuning.doubtful_log_prob
+        beam = self.tuning.final_beam
         live = [c for c in clips if c.hints.live]
         windows = [self._window(clip) for clip in live]
-        heard = hear_freely(self._whisper, windows, beam_size=beam, doubt=doubt)
+        doubts = [self.tuning.doubt(clip.window_s) for clip in live]
+        heard = hear_freely(self._whisper, windows, beam_size=beam, doubts=doubts)
         files = [c for c in clips if not c.hints.live]
         windows = [replace(self._window(clip), lead=0, frames=MAX_FRAMES) for clip in files]
         heard += hear_windows(self._whisper, windows, beam)

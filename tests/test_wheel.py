@@ -28,7 +28,8 @@ def test_no_other_packages_name_is_taken(names: set[str]) -> None:
 
 def test_page_and_pins_are_inside(names: set[str]) -> None:
     wanted = [f"sensorium/web/{path.name}" for path in (ROOT / "web").iterdir() if path.is_file()]
-    assert set(wanted) | {"sensorium/core/models.toml"} <= names
+    data = {"sensorium/core/models.toml", "sensorium/core/probe.wav"}
+    assert set(wanted) | data <= names
 
 
 def test_every_module_is_inside(names: set[str]) -> None:

@@ -8,7 +8,7 @@ from tiny_model import answer, append, generate, ids_of, open_sequence, run, tin
 
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import ModelNotFound
-from sensorium.core.startup import load_models, measure_capacity, warm_up
+from sensorium.core.startup import PROBE_S, load_models, measure_capacity, probe_speech, warm_up
 from sensorium.encoders.base import Output
 from sensorium.encoders.media import AudioFrame
 
@@ -25,13 +25,17 @@ class CostlyEncoder(ScriptedEncoder):
         self.now += self._pass_s * len(frames)
         return super().push(frames, states)
 
+    def flush(self, states: list[ScriptedState]) -> list[Output]:
+        self.now += self._pass_s * len(states)
+        return super().flush(states)
+
 
 @pytest.mark.parametrize(
     ("num_cores", "pass_s", "capacity"),
     [
-        (1, 0.25, 5),  # three passes of 1.25 · 0.25 s in 8 s: 0.7 · 8 / 0.9375
-        (2, 0.25, 11),
-        (2, 0.125, 23),
+        (1, 0.25, 7),  # three passes of 0.25 s in 8 s: 0.7 · 8 / 0.75
+        (2, 0.25, 14),
+        (2, 0.125, 29),
         (1, 9.0, 1),  # too slow for anybody, yet one is let in
     ],
 )
@@ -56,3 +60,10 @@ def test_missing_weights_are_named_before_anything_is_loaded(tmp_path: Any) -> N
     models = ModelsConfig(cache_dir=str(tmp_path))
     with pytest.raises(ModelNotFound, match="sensorium pull smollm2-135m-instruct"):
         load_models(models, EngineConfig())
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 24_000])
+def test_probe_is_loud_speech_of_the_right_length(rate_hz: int) -> None:
+    samples = probe_speech(rate_hz)
+    assert len(samples) == PROBE_S * rate_hz
+    assert 0.02 < float(abs(samples).mean()) < 0.5

@@ -103,13 +103,13 @@ def test_finished_clips_are_flushed_together() -> None:
 
 def test_the_oldest_go_first_when_a_batch_is_full() -> None:
     bench = Bench()
-    keys = [f"clip{i}" for i in range(6)]
+    keys = [f"clip{i}" for i in range(10)]
     bench.open(*keys)
     for key in reversed(keys):
         bench.now += 0.1
         bench.pool.push(key, sound(1.0))
     bench.pool.run_once()
-    assert [key for key, *_ in bench.outputs] == ["clip5", "clip4", "clip3", "clip2"]
+    assert [key for key, *_ in bench.outputs] == [f"clip{i}" for i in range(9, 1, -1)]
 
 
 def test_files_wait_for_talkers_but_not_for_ever() -> None:
@@ -295,3 +295,12 @@ def test_waiting_preparation_is_no_lag() -> None:
     bench.pool.anticipate("a")
     bench.now += 9.0
     assert bench.pool.load().lag_s == 0.0
+
+
+def test_no_end_is_prepared_at_the_cost_of_many_others() -> None:
+    bench = Bench()
+    bench.open("a", "b", "c", "d")
+    bench.pool.push("a", sound(0.5))
+    bench.pool.anticipate("a")
+    bench.run()
+    assert bench.encoder.batches == []
