@@ -14,6 +14,7 @@
 import argparse
 import asyncio
 import dataclasses
+import os
 import sys
 import tempfile
 import threading
@@ -43,6 +44,7 @@ TALK_S = 20.0
 TURN_S = 8.0
 CLIPS = ("audio/libri_1088-134315-0000.wav", "audio/libri_198-209-0000.ogg", "audio/jfk_16k.wav")
 MAX_TALKERS = 64
+CORES = len(os.sched_getaffinity(0))
 
 
 def speech(data: Path, rate_hz: int, seconds: float) -> list[NDArray[np.int16]]:
@@ -87,7 +89,9 @@ class Followed:
 def follows(encoder: SpeechEncoder, clips: list[NDArray[np.int16]], count: int) -> bool:
     """Tell whether the encoder keeps up with `count` people who talk in turns of TURN_S."""
     told = Followed()
-    pool = EncoderPool[tuple[int, int]]({"audio": encoder}, on_output=told.on_output)
+    pool = EncoderPool[tuple[int, int]](
+        {"audio": encoder}, on_output=told.on_output, num_threads=CORES
+    )
     pool.start()
     step = encoder.rate_hz // 5
     turn_steps, num_steps = int(TURN_S * 5), int(TALK_S * 5)
@@ -143,7 +147,7 @@ def encoder_alone(data: Path) -> None:
         ("padded to 30 s", dataclasses.replace(Tuning(), lengths_s=(30.0,))),
     ):
         print(f"  {name}:")
-        encoder = SpeechEncoder(model_dir, threads=2, compute_type="int8", tuning=tuning)
+        encoder = SpeechEncoder(model_dir, threads=CORES, compute_type="int8", tuning=tuning)
         found[name] = largest(lambda count, e=encoder: follows(e, clips, count))
     ratio = found["default"] / max(1, found["padded to 30 s"])
     for name, count in found.items():

@@ -48,12 +48,16 @@ class Stepper(Slots, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModels:
-    """Everything that has to be in memory to serve. `encode` turns text into the decoder's ids."""
+    """Everything that has to be in memory to serve.
+
+    `encode` turns text into the decoder's ids; `num_encoder_threads` may encode at the same time.
+    """
 
     engine: Stepper
     encoders: Mapping[str, Encoder[Any]]
     encode: Callable[[str], list[int]]
     info: ModelInfo
+    num_encoder_threads: int = 1
 
 
 class EngineLoop:
@@ -78,7 +82,12 @@ class EngineLoop:
         self._interrupted: dict[SequenceId, SpanId] = {}
         self._report_at = 0.0
         self._was_idle = True
-        self.pool = EncoderPool[ClipKey](models.encoders, on_output=self._on_output, clock=clock)
+        self.pool = EncoderPool[ClipKey](
+            models.encoders,
+            on_output=self._on_output,
+            num_threads=models.num_encoder_threads,
+            clock=clock,
+        )
         self._clips = Clips(self.pool, models.encoders, models.engine, models.encode)
 
     def receive(self, request: EngineRequest) -> None:

@@ -75,7 +75,11 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     )
     logger.info("loaded in %.1f s: %s", time.monotonic() - started_at, info)
     return LoadedModels(
-        engine=core, encoders={"audio": speech}, encode=Tokenizer(decoder_dir).encode, info=info
+        engine=core,
+        encoders={"audio": speech},
+        encode=Tokenizer(decoder_dir).encode,
+        info=info,
+        num_encoder_threads=num_threads,
     )
 
 

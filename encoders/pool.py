@@ -59,7 +59,7 @@ class EncoderPool(Generic[Key]):
         *,
         on_output: OnOutput[Key],
         num_threads: int = 1,
-        max_batch: int = 8,
+        max_batch: int = 4,
         max_pending_s: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
