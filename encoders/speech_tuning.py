@@ -13,12 +13,12 @@ class Tuning:
     number of prompt tokens. Results of a last pass below `doubtful_log_prob` are heard again in
     another way; so are those of windows up to `short_s` below `doubtful_if_short`, for a short
     question has little context to be heard by. `guard_s`: words that end this close to the end of
-    the sound are not settled: what follows a word decides what it is heard as. A live window is
-    cut once it is longer than `cut_after_s`, and keeps `keep_words` settled words and `keep_s` of sound: at an end of a
-    sentence, past `cut_anywhere_s` at any word, and after the last word if `pause_s` follow. It
-    never exceeds `longest_live_s`, a window of an offline clip `longest_s`. Below
-    `min_mean_log_prob` a model for English alone is taken to hear something else: English clips of
-    all kinds reach -0.47, Spanish, French, German and Italian ones -0.75 to -1.5.
+    the sound are not settled: what follows a word decides what it is heard as. A live window is cut
+    once it is longer than `cut_after_s`, and keeps `keep_words` settled words and `keep_s` of
+    sound: at an end of a sentence, past `cut_anywhere_s` at any word, and after the last word if
+    `pause_s` follow. It never exceeds `longest_live_s`, a window of an offline clip `longest_s`.
+    Below `min_mean_log_prob` a model for English alone is taken to hear something else: English
+    clips of all kinds reach -0.47, Spanish, French, German and Italian ones -0.75 to -1.5.
     """
 
     grid_s: float = 1.0

@@ -33,9 +33,9 @@ class CostlyEncoder(ScriptedEncoder):
 @pytest.mark.parametrize(
     ("num_cores", "pass_s", "capacity"),
     [
-        (1, 0.25, 7),  # three passes of 0.25 s in 8 s: 0.7 · 8 / 0.75
-        (2, 0.25, 14),
-        (2, 0.125, 29),
+        (1, 0.25, 4),  # three passes of 0.25 s in 8 s: 0.4 · 8 / 0.75
+        (2, 0.25, 8),
+        (2, 0.125, 17),
         (1, 9.0, 1),  # too slow for anybody, yet one is let in
     ],
 )
