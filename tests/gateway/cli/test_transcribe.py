@@ -11,13 +11,13 @@ from sensorium.gateway.__main__ import main
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """Answers uploads; a body with "bad" in it is refused."""
+    """Answers uploads; a body that asks for it is refused."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(400 if b"bad" in body else 200)
+        self.send_response(400 if b"refuse this" in body else 200)
         self.end_headers()
-        if b"bad" in body:
+        if b"refuse this" in body:
             self.wfile.write(b'{"error": {"message": "not sound"}}')
         else:
             wants_srt = b'name="response_format"\r\n\r\nsrt' in body
@@ -58,7 +58,7 @@ def test_format_is_asked_for(url: str, clip: Path, capsys: pytest.CaptureFixture
 
 
 def test_refusal_is_told(url: str, clip: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clip.write_bytes(b"bad")
+    clip.write_bytes(b"refuse this")
     assert main(["transcribe", str(clip), "--url", url]) == 1
     assert "clip.wav was not transcribed: not sound" in capsys.readouterr().err
 
