@@ -185,7 +185,7 @@ class Engine:
             return events
         except SequenceFault as fault:
             return [self._fail(sequence, fault.code, str(fault))]
-        except Exception:
+        except Exception:  # a fault of one sequence ends that one alone
             log.exception("sequence %s failed", sequence.sequence_id)
             return [self._fail(sequence, "internal", "the engine failed on this sequence")]
 

@@ -41,7 +41,7 @@ def serve(sock: socket.socket, load: Load) -> bool:
         return models is not None and _run(channel, models)
     except ConnectionError:
         return True  # the gateway is gone, and nobody is left to be told
-    except Exception:
+    except Exception:  # it ends the process; the gateway restarts it
         logger.exception("the engine is lost")
         return False
     finally:
@@ -62,7 +62,7 @@ def _load(channel: ipc.Channel, load: Load, start: ipc.Start) -> LoadedModels | 
         return load(start.models, start.engine)
     except CoreError as error:
         channel.send([ipc.StartFailed(kind=type(error).__name__, message=str(error))])
-    except Exception as error:
+    except Exception as error:  # whatever the libraries raise, the gateway is told
         logger.exception("the models can't be loaded")
         message = f"the engine failed to start: {type(error).__name__}: {error}"
         channel.send([ipc.StartFailed(kind="CoreError", message=message)])

@@ -247,7 +247,7 @@ class EngineWorker:
             del self._sequences[sequence_id]
         try:
             on_events(events)
-        except Exception:
+        except Exception:  # one session's fault must not cost the others their events
             logger.exception("events of sequence %d could not be taken", sequence_id)
 
     def _become_ready(self, info: ModelInfo) -> None:

@@ -108,7 +108,7 @@ class EncoderPool(Generic[Key]):
             return
         try:
             clip = Clip(key, encoder, encoder.open(hints), hints.live)
-        except Exception:
+        except Exception:  # an encoder's fault ends this clip alone
             logger.exception("a clip can't be opened")
             self._on_output(key, 0, Output(problem=FAILED, encoder=encoder.name), True)
             return
@@ -252,7 +252,7 @@ class EncoderPool(Generic[Key]):
         """Let the encoder prepare; what goes wrong goes wrong again in the flush, and is told."""
         try:
             clips[0].encoder.anticipate([clip.state for clip in clips])
-        except Exception:
+        except Exception:  # nobody waits for this; the flush will tell
             logger.exception("the encoder can't prepare the end of %d clips", len(clips))
 
     def _flush(self, clips: list[Clip[Key]]) -> None:
@@ -284,7 +284,7 @@ def _isolate(
         return []
     try:
         return [*encode(members)]
-    except Exception:
+    except Exception:  # an encoder's fault: find the culprits below
         logger.exception("a batch of %d clips failed in the encoder", len(members))
     if len(members) == 1:
         return [None]
@@ -294,6 +294,6 @@ def _isolate(
 def _encode_alone(member: Member, encode: Callable[[list[Member]], list[Output]]) -> Output | None:
     try:
         return encode([member])[0]
-    except Exception as error:
+    except Exception as error:  # an encoder's fault ends this clip alone
         logger.warning("one clip fails alone and ends: %r", error)
         return None

@@ -184,7 +184,7 @@ class Connection:
                 await asyncio.sleep(0)  # a flood from one peer must not starve the others
         except TransportClosed:
             self._peer_left()
-        except Exception as error:
+        except Exception as error:  # whatever goes wrong ends this session alone
             self._fail(error)
 
     async def _wait_for_room(self) -> None:

@@ -85,7 +85,7 @@ class OwnServer:
         )
         try:
             self._wait_ready()
-        except BaseException:
+        except BaseException:  # also Ctrl-C: no server is left behind
             self._stop()
             raise
         return self
