@@ -18,8 +18,25 @@ SpanId = NewType("SpanId", int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """What a generation must look like: a JSON schema (its JSON text) or a Lark grammar.
+
+    It holds from the start, or, with `begin`, from where the model has written that text followed
+    by that control token (Muse: `(" to=user", <|message|>)`); before that anything may be written.
+    Once the grammar is complete the generation must stop.
+    """
+
+    kind: Literal["json_schema", "lark"]
+    grammar: str
+    begin: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to choose tokens. `temperature` 0 is greedy; `seed` None draws one; `max_tokens` ≥ 1."""
+    """How to choose tokens. `temperature` 0 is greedy; `seed` None draws one; `max_tokens` ≥ 1.
+
+    `num_logprobs` None asks for none, 0 for those of the chosen tokens, n for the n likeliest too.
+    """
 
     max_tokens: int = 512
     temperature: float = 0.0
@@ -28,6 +45,8 @@ class SamplingParams:
     min_p: float = 0.0
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
+    num_logprobs: int | None = None
+    constraint: Constraint | None = None
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -35,9 +54,16 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSequence:
-    """Create an empty sequence. First request of its id."""
+    """Create a sequence: an empty one, or a fork. First request of its id.
+
+    A fork begins with the spans of `parent` up to and including `through` (None: all that stand in
+    it now), whose cache it shares; from then on neither sees what happens to the other. The span
+    ids of a fork rise from there. An open media span can't be forked.
+    """
 
     sequence_id: SequenceId
+    parent: SequenceId | None = None
+    through: SpanId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +141,15 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Drop every span with an id above `keep_through` (None: all), open and waiting ones too."""
+    """Drop every span with an id above `keep_through` (None: all), open and waiting ones too.
+
+    `position` drops the end of what is left as well: that many positions stay at most, so that an
+    answer or a spoken turn can be cut in its middle. A span cut so takes nothing any more.
+    """
 
     sequence_id: SequenceId
     keep_through: SpanId | None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +171,15 @@ EngineRequest = (
     | Rollback
     | CloseSequence
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprobs:
+    """Natural logarithms of probabilities at temperature 1, before any filter: of the token that
+    was chosen, and of the likeliest ones, in falling order, as (token id, logprob)."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 # --- events -------------------------------------------------------------------------------------
@@ -200,11 +240,15 @@ class SpanClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """One or more token ids of the running generation, in order, without the stop token."""
+    """One or more token ids of the running generation, in order, without the stop token.
+
+    `logprobs`, where they were asked for, has an entry per token.
+    """
 
     sequence_id: SequenceId
     span_id: SpanId
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,9 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     if typing.get_origin(annotation) is typing.Literal:
         return st.sampled_from(arguments)
     if typing.get_origin(annotation) is tuple:
-        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+        if arguments[-1] is Ellipsis:
+            return st.lists(values(arguments[0]), max_size=3).map(tuple)
+        return st.tuples(*map(values, arguments))
     if arguments:
         return st.one_of([values(argument) for argument in arguments])
     return SCALARS[annotation]
