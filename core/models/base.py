@@ -1,7 +1,7 @@
 """What a model family is: a decoder over a paged cache, and the grammar of its text."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,13 +42,16 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """The control strings of a family's prompt. Each is a token of its own in the vocabulary.
+    """How a family writes its prompts. Control strings are tokens of their own in the vocabulary.
 
-    A message reads `message_open`.format(role) + text + `message_close`; the model's reply begins
-    after `message_open`.format("assistant") and ends at one of `stop_tokens`.
+    A message reads `message_open`.format(role) + text + `message_close`; a reply ends at one of
+    `stop_tokens`. `frame` names who writes and reads it: core/text/chatml.py or core/text/muse.py.
+    `bare_assistant`: what a message of the assistant is that names no recipient.
     """
 
     message_open: str
     message_close: str
     stop_tokens: tuple[str, ...]
     default_instructions: str
+    frame: Literal["chatml", "muse"] = "chatml"
+    bare_assistant: Literal["reasoning", "answer"] = "answer"
