@@ -37,6 +37,10 @@ class BlockPool:
             assert self._num_holders[block] > 0
             self._num_holders[block] += 1
 
+    def is_shared(self, block: int) -> bool:
+        """Tell whether more than one holds the block, so that nobody may write it."""
+        return self._num_holders[block] > 1
+
     def free(self, blocks: list[int]) -> None:
         """Give up one hold on each block."""
         for block in blocks:

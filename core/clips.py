@@ -24,7 +24,7 @@ from sensorium.encoders.media import AudioFrame, Pts
 from sensorium.encoders.pool import EncoderPool
 
 if TYPE_CHECKING:
-    from sensorium.core.sequence import Content
+    from sensorium.core.span import Content
 
 ClipKey = tuple[SequenceId, SpanId]
 

@@ -29,11 +29,14 @@ from sensorium.core.api import (
 )
 from sensorium.core.batch import build_batch
 from sensorium.core.block_pool import BlockPool
+from sensorium.core.block_table import BlockTable
 from sensorium.core.config import EngineConfig
+from sensorium.core.kv_cache import most_positions
 from sensorium.core.runner import Runner
 from sensorium.core.sampling import check_sampling, draw, greedy
-from sensorium.core.scheduler import Scheduled, Scheduler
-from sensorium.core.sequence import Content, Sequence, SequenceFault
+from sensorium.core.scheduler import LEAST_SLACK, Scheduled, Scheduler
+from sensorium.core.sequence import Sequence
+from sensorium.core.span import Content, SequenceFault, check_content
 
 log = logging.getLogger(__name__)
 
@@ -80,13 +83,20 @@ class Engine:
     def __init__(self, runner: Runner, config: EngineConfig, *, seed: int | None = None) -> None:
         """Serve `runner`. `seed` makes generations that name none repeatable."""
         cache = runner.cache
-        self.max_positions = min(runner.shape.max_positions, cache.num_blocks * config.block_size)
+        shape, kept = runner.shape, LEAST_SLACK + config.max_step_tokens
+        self.max_positions = min(
+            shape.max_positions,
+            most_positions(shape.windows, cache.num_blocks, config.block_size, kept),
+        )
         """Most positions of a sequence: the model's limit, or the cache's where that is less."""
         self._runner = runner
         self._config = config
         self._pool = BlockPool(cache.num_blocks)
         self._scheduler = Scheduler(
-            self._pool, block_size=config.block_size, max_step_tokens=config.max_step_tokens
+            self._pool,
+            block_size=config.block_size,
+            max_step_tokens=config.max_step_tokens,
+            window_slack=config.window_slack,
         )
         self._sequences: dict[SequenceId, Sequence] = {}
         self._inbox: deque[OpenSequence | _Posted] = deque()
@@ -158,22 +168,38 @@ class Engine:
         for _ in range(len(self._inbox)):
             request = self._inbox.popleft()
             if isinstance(request, OpenSequence):
-                events += self._open(request.sequence_id)
+                events += self._open(request)
             elif sequence := self._sequences.get(request.sequence_id):
                 events += self._guarded(sequence, request)
         return events
 
-    def _open(self, sequence_id: SequenceId) -> list[EngineEvent]:
-        """Create a sequence if there is room."""
+    def _open(self, request: OpenSequence) -> list[EngineEvent]:
+        """Create a sequence, empty or as a fork, if there is room."""
+        sequence_id = request.sequence_id
         if sequence_id in self._sequences:
             return [self._fail(self._sequences[sequence_id], "bad_request", "opened twice")]
         if len(self._sequences) >= self._config.max_sequences:
             limit = f"the engine serves at most {self._config.max_sequences} sequences"
             return [Failed(sequence_id=sequence_id, code="engine_busy", message=limit)]
         self._num_opened += 1
-        self._sequences[sequence_id] = Sequence(
-            sequence_id, max_positions=self.max_positions, order=self._num_opened
+        groups = self._runner.cache.groups
+        sequence = Sequence(
+            sequence_id,
+            tables=[BlockTable(group.window, self._config.block_size) for group in groups],
+            max_positions=self.max_positions,
+            order=self._num_opened,
         )
+        self._sequences[sequence_id] = sequence
+        if request.parent is None:
+            return []
+        parent = self._sequences.get(request.parent)
+        if parent is None:
+            return [self._fail(sequence, "bad_request", f"no sequence {request.parent} to fork")]
+        try:
+            parent.fork(sequence, request.through)
+        except SequenceFault as fault:
+            return [self._fail(sequence, fault.code, str(fault))]
+        self._scheduler.share(parent, sequence)
         return []
 
     def _guarded(self, sequence: Sequence, request: _Posted | None) -> list[EngineEvent]:
@@ -193,7 +219,7 @@ class Engine:
         """Hand a request to its sequence."""
         match request:
             case AppendTokens():
-                self._check_content(request.token_ids)
+                check_content(request.token_ids, self._runner.shape)
                 sequence.put(request)
             case OpenSpan():
                 sequence.put(request)
@@ -201,15 +227,15 @@ class Engine:
                 check_sampling(request.sampling)
                 sequence.put(request)
             case _Extend():
-                self._check_content(request.content)
+                check_content(request.content, self._runner.shape)
                 sequence.extend(request.span_id, request.content)
             case _Finish():
                 sequence.finish(request.span_id)
             case Interrupt():
                 return sequence.interrupt()
             case Rollback():
-                events = sequence.roll_back(request.keep_through)
-                self._scheduler.trim(sequence)
+                events = sequence.roll_back(request.keep_through, request.position)
+                self._scheduler.settle(sequence)
                 return events
             case CloseSequence():
                 events = sequence.roll_back(None)
@@ -219,20 +245,6 @@ class Engine:
                 assert_never(request)
         return []
 
-    def _check_content(self, content: Content) -> None:
-        """Refuse what the model has no position for, before it can spoil a batch."""
-        shape = self._runner.shape
-        if isinstance(content, tuple):
-            if content and not 0 <= min(content) <= max(content) < shape.vocab_size:
-                raise SequenceFault(
-                    "bad_request", f"token ids must be from 0 to {shape.vocab_size - 1}"
-                )
-        elif content.ndim != 2 or content.shape[1] != shape.width:
-            found = list(content.shape)
-            raise SequenceFault("bad_request", f"rows must be [n, {shape.width}], got {found}")
-        elif not bool(content.isfinite().all()):
-            raise SequenceFault("bad_request", "rows must be finite numbers")
-
     def _advance(self, scheduled: list[Scheduled], logits: torch.Tensor) -> list[EngineEvent]:
         """Count what was computed and give each sampled sequence its next token."""
         best, finite = greedy(logits)
@@ -240,7 +252,7 @@ class Engine:
         events: list[EngineEvent] = []
         for item in scheduled:
             samples = item.samples
-            item.sequence.num_computed += item.count
+            self._scheduler.advance(item.sequence, item.count)
             if samples:
                 events += self._choose(item.sequence, *next(choices))
         return events

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sensorium.core.batch import Batch
+from sensorium.core.capture import Capture
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
 from sensorium.core.kv_cache import KVCache, num_blocks_in
@@ -18,24 +19,37 @@ from sensorium.core.models import family
 from sensorium.core.models.base import Decoder
 from sensorium.core.weights import load_weights
 
+DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float8": torch.float8_e4m3fn,
+}
+"""Types by the names that the configuration uses."""
+
 
 class Runner:
     """Runs one decoder over one paged cache; not thread-safe."""
 
-    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
-        """Take a decoder whose weights are loaded, and a cache on the same device."""
+    def __init__(
+        self, decoder: Decoder, cache: KVCache, *, dtype: torch.dtype | None = None
+    ) -> None:
+        """Take a decoder whose weights are loaded, and a cache on the same device.
+
+        `dtype` is what the decoder computes in, the cache's unless said.
+        """
         self.shape = decoder.shape
+        self.dtype = dtype or cache.dtype
         self.cache = cache
-        self.dtype = cache.dtype
         self._decoder = decoder
 
     @torch.inference_mode()
-    def run(self, batch: Batch) -> Tensor:
+    def run(self, batch: Batch, capture: Capture | None = None) -> Tensor:
         """Compute all positions of the batch; return logits of its sample indices, [R, V]."""
         x = self._decoder.embed(batch.token_ids)  # [T, D]
         if batch.rows is not None:
             x.index_copy_(0, batch.slots, batch.rows.to(x.dtype))
-        h = self._decoder.forward(x, batch, self.cache)
+        h = self._decoder.forward(x, batch, self.cache, capture)
         return self._decoder.logits(h[batch.sample_indices])
 
 
@@ -55,7 +69,9 @@ def load_runner(model_dir: Path, models: ModelsConfig, engine: EngineConfig) -> 
     load_weights(decoder, decoder.weight_names(), model_dir, dtype=dtype, device=device)
     if device.type == "cpu":
         pack(decoder)
-    return Runner(decoder, new_cache(decoder, engine, dtype=dtype, device=device))
+    cache_dtype = DTYPES.get(engine.cache_dtype, dtype)
+    cache = new_cache(decoder, engine, dtype=cache_dtype, device=device)
+    return Runner(decoder, cache, dtype=dtype)
 
 
 def read_config(model_dir: Path) -> dict[str, Any]:
@@ -97,7 +113,7 @@ def pack(decoder: nn.Module) -> None:
 def _choose_dtype(wanted: str, decoder: nn.Module, device: torch.device) -> torch.dtype:
     """Resolve "auto": bfloat16 on a GPU, else the faster of bfloat16 and float32 here."""
     if wanted != "auto":
-        return {"bfloat16": torch.bfloat16, "float32": torch.float32}[wanted]
+        return DTYPES[wanted]
     if device.type == "cuda":
         return torch.bfloat16
     return min((torch.bfloat16, torch.float32), key=lambda dtype: _time_layer(decoder, dtype))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sensorium.core.api import SamplingParams
-from sensorium.core.sequence import SequenceFault
+from sensorium.core.span import SequenceFault
 
 _CANDIDATES = 512
 """Where the search for a nucleus begins: sorting 49 k logits takes milliseconds, 512 don't."""

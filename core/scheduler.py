@@ -6,9 +6,13 @@ Plain Python over sequences and the block pool. Rules:
    for prefill while any waits, so neither starves the other.
 2. What is left is shared evenly among prefills: a short one takes what it needs and leaves the
    rest. The longest unserved ones come first when there isn't a block's worth for everybody.
-3. When blocks run out, idle sequences lose theirs, the longest unused first; then working ones,
-   the youngest first, but never to one younger than themselves: so the oldest always advances.
-   A sequence without blocks is recomputed from its ids and rows when it has work again.
+3. When blocks run out, window layers first give up what they keep only to be rolled back to. Then
+   idle sequences lose all their blocks, the longest unused first; then working ones, the youngest
+   first, but never to one younger than themselves: so the oldest always advances. A sequence
+   without blocks is recomputed from its ids and rows when it has work again.
+
+Only full blocks are shared between sequences, and a shared block is never written: whoever must
+go on inside one goes back to its beginning.
 """
 
 from collections.abc import Iterable
@@ -16,6 +20,9 @@ from dataclasses import dataclass
 
 from sensorium.core.block_pool import BlockPool, cdiv
 from sensorium.core.sequence import Sequence
+
+LEAST_SLACK = 1
+"""Positions beyond its window that a window layer always keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +42,15 @@ class Scheduled:
 class Scheduler:
     """Shares `max_step_tokens` and the pool's blocks among sequences."""
 
-    def __init__(self, pool: BlockPool, *, block_size: int, max_step_tokens: int) -> None:
+    def __init__(
+        self, pool: BlockPool, *, block_size: int, max_step_tokens: int, window_slack: int
+    ) -> None:
         """Keep the budgets; the pool is shared with the engine."""
         self._pool = pool
         self._block_size = block_size
         self._max_step_tokens = max_step_tokens
+        # A generation computes the last position again, so one must always be left.
+        self._window_slack = max(window_slack, LEAST_SLACK)
         self._num_steps = 0
 
     def schedule(self, sequences: Iterable[Sequence], now: float) -> list[Scheduled]:
@@ -49,6 +60,9 @@ class Scheduler:
         """
         everyone = list(sequences)
         self._num_steps += 1
+        for sequence in everyone:
+            if sequence.is_cut:
+                self.settle(sequence)
         counts = self._share_tokens([s for s in everyone if s.num_due])
         for sequence in sorted(counts, key=lambda s: s.order):
             if sequence in counts and not self._reserve(sequence, counts, everyone):
@@ -63,13 +77,55 @@ class Scheduler:
     def release(self, sequence: Sequence) -> None:
         """Give all blocks of a sequence back; its positions count as not computed."""
         sequence.num_computed = 0
-        self.trim(sequence)
+        self._give_up_after(sequence, 0)
 
-    def trim(self, sequence: Sequence) -> None:
-        """Give back the blocks past what is computed (after a rollback)."""
-        keep = cdiv(sequence.num_computed, self._block_size)
-        self._pool.free(sequence.blocks[keep:])
-        del sequence.blocks[keep:]
+    def settle(self, sequence: Sequence) -> None:
+        """After positions were dropped: find where computing can go on, free what lies behind.
+
+        That is the last position kept if nothing it needs is gone or shared; else the beginning of
+        its block, of one of the last turns, or of the sequence.
+        """
+        position = sequence.num_computed
+        while position and not self._goes_on_at(sequence, position):
+            earlier = [position // self._block_size * self._block_size, *sequence.turn_starts, 0]
+            position = max(p for p in earlier if p < position)
+        sequence.num_computed = position
+        self._give_up_after(sequence, position)
+
+    def advance(self, sequence: Sequence, count: int) -> None:
+        """Note that `count` more positions are computed; frees what no window needs any more."""
+        sequence.num_computed += count
+        turn_starts = sequence.turn_starts
+        for table in sequence.tables:
+            self._pool.free(
+                table.retire(
+                    sequence.num_computed, slack=self._window_slack, boundaries=turn_starts
+                )
+            )
+
+    def share(self, parent: Sequence, child: Sequence) -> None:
+        """Let a new fork use its parent's full blocks, if all that it needs is still there."""
+        # The child's last position stays out: a generation computes and writes it again.
+        most = min(parent.num_computed, len(child.token_ids) - 1)
+        position = max(most, 0) // self._block_size * self._block_size
+        if position and all(table.reaches(position) for table in parent.tables):
+            for ours, theirs in zip(parent.tables, child.tables, strict=True):
+                self._pool.share(ours.lend(theirs, position))
+            child.num_computed = position
+
+    def _goes_on_at(self, sequence: Sequence, position: int) -> bool:
+        """Tell whether the position can be computed with what is cached before it."""
+        inside = position % self._block_size
+        return all(
+            table.reaches(position)
+            and not (inside and self._pool.is_shared(table.blocks[position // self._block_size]))
+            for table in sequence.tables
+        )
+
+    def _give_up_after(self, sequence: Sequence, position: int) -> None:
+        sequence.is_cut = False
+        for table in sequence.tables:
+            self._pool.free(table.cut(position))
 
     def _share_tokens(self, working: list[Sequence]) -> dict[Sequence, int]:
         """Split the step's budget; returns positions per sequence."""
@@ -92,20 +148,33 @@ class Scheduler:
     ) -> bool:
         """Give a sequence the blocks it needs, from others if it must; False if it has to wait."""
         end = sequence.num_computed + counts[sequence]
-        missing = cdiv(end, self._block_size) - len(sequence.blocks)
-        while missing > self._pool.num_free:
+        missing = [table.missing(end) for table in sequence.tables]
+        while sum(missing) > self._pool.num_free:
+            if self._squeeze(everyone):
+                continue
             victim = self._victim(sequence, everyone)
             if victim is None:
                 return False
             victim.dormant = not victim.num_due
             self.release(victim)
             counts.pop(victim, None)
-        sequence.blocks += self._pool.allocate(missing)
+        for table, count in zip(sequence.tables, missing, strict=True):
+            table.blocks += self._pool.allocate(count)
         return True
+
+    def _squeeze(self, everyone: list[Sequence]) -> bool:
+        """Free what window layers keep only for a rollback; False if there is no such block."""
+        found = False
+        for sequence in everyone:
+            for table in sequence.tables:
+                blocks = table.retire(sequence.num_computed, slack=LEAST_SLACK)
+                self._pool.free(blocks)
+                found = found or bool(blocks)
+        return found
 
     def _victim(self, sequence: Sequence, everyone: list[Sequence]) -> Sequence | None:
         """Choose who loses its blocks to `sequence`."""
-        holders = [s for s in everyone if s.blocks and s is not sequence]
+        holders = [s for s in everyone if s is not sequence and any(t.held for t in s.tables)]
         idle = [s for s in holders if not s.num_due]
         if idle:
             return min(idle, key=lambda s: (s.last_used, s.order))

@@ -1,13 +1,12 @@
 """One sequence: its positions and spans, the requests that wait, the generation that runs.
 
-Plain Python; tensors are only carried. This file decides what a request does and when it takes
-effect. Blocks are handed out by scheduler.py, ids are chosen by sampling.py.
+Plain Python: what a request does and when it takes effect. Blocks are scheduler.py's.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias, Union, assert_never
+from collections.abc import Sequence as Items
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from sensorium.core.api import (
     AppendTokens,
@@ -21,75 +20,42 @@ from sensorium.core.api import (
     TurnEnded,
     Usage,
 )
-from sensorium.core.errors import CoreError
+from sensorium.core.block_table import BlockTable
+from sensorium.core.span import SLOT, Content, Generation, Media, SequenceFault, Span
 
 if TYPE_CHECKING:
     import torch
 
-SLOT = -1
-"""Stands in `token_ids` at a position that holds an embedding row instead of a token."""
-
-Content: TypeAlias = Union[tuple[int, ...], "torch.Tensor"]
-"""What a media span is filled with: token ids, or embedding rows [n, D]."""
-
 Waiting: TypeAlias = AppendTokens | OpenSpan | Generate
-
-
-class SequenceFault(CoreError):
-    """The sequence can't go on; `code` as in `Failed`."""
-
-    def __init__(self, code: str, message: str) -> None:
-        """Keep the code beside the message."""
-        super().__init__(message)
-        self.code = code
-
-
-@dataclass(slots=True)
-class Span:
-    """A run of positions from one place; it ends where the next span begins."""
-
-    span_id: SpanId
-    start: int
-
-
-@dataclass(slots=True)
-class Media:
-    """A media span that its encoder still fills, and what has not become positions yet."""
-
-    span_id: SpanId
-    content: deque[Content] = field(default_factory=deque)
-    finished: bool = False
-
-
-@dataclass(slots=True)
-class Generation:
-    """The running `Generate`. `generator` is None for greedy choice."""
-
-    span_id: SpanId
-    sampling: SamplingParams
-    generator: "torch.Generator | None"
-    num_prompt_tokens: int
-    num_uncached_tokens: int
-    num_output_tokens: int = 0
+Reason: TypeAlias = Literal["stop", "length", "interrupted"]
 
 
 class Sequence:
     """Positions, what of them is cached, and what happens next.
 
     `token_ids` has one entry per position; `rows` maps the positions that are `SLOT` to their
-    embedding rows. `blocks` holds the cache blocks in order of position; the first `num_computed`
-    positions are valid in them. A `dormant` sequence has lost its blocks while it had nothing to
-    do; it is recomputed when something is added to it.
+    embedding rows. `tables` say which cache blocks each layer group has; the first `num_computed`
+    positions are valid in them, unless `is_cut`: then positions were dropped or are to be computed
+    again, and the scheduler must find where computing can go on. A `dormant` sequence has lost its
+    blocks while it had nothing to do; it is recomputed when something is added to it.
     """
 
-    def __init__(self, sequence_id: SequenceId, *, max_positions: int, order: int) -> None:
+    def __init__(
+        self,
+        sequence_id: SequenceId,
+        *,
+        tables: Items[BlockTable],
+        max_positions: int,
+        order: int,
+    ) -> None:
         """Start empty. `order` counts sequences as they are opened."""
         self.sequence_id = sequence_id
         self.order = order
         self.token_ids: list[int] = []
         self.rows: dict[int, torch.Tensor] = {}
-        self.blocks: list[int] = []
+        self.tables = tables
         self.num_computed = 0
+        self.is_cut = False
         self.generation: Generation | None = None
         self.dormant = False
         self.last_step = 0
@@ -109,6 +75,17 @@ class Sequence:
     def num_due(self) -> int:
         """How many of these the next steps should compute: none while the sequence is dormant."""
         return 0 if self.dormant else self.num_to_prefill
+
+    @property
+    def turn_starts(self) -> list[int]:
+        """Where the last two turns begin: a conversation is rarely rolled back further."""
+        starts: list[int] = []
+        for span in reversed(self._spans):
+            if span.is_turn:
+                starts.append(span.start)
+                if len(starts) == 2:
+                    break
+        return starts
 
     # --- orders ---------------------------------------------------------------------------------
 
@@ -145,7 +122,7 @@ class Sequence:
             request = self._waiting.popleft()
             match request:
                 case AppendTokens():
-                    self._begin(request.span_id)
+                    self._begin(request.span_id, is_turn=False)
                     self._append_tokens(request.token_ids)
                 case OpenSpan():
                     self._begin(request.span_id)
@@ -165,16 +142,39 @@ class Sequence:
                 return self._drop_waiting(request.span_id - 1)
         return []
 
-    def roll_back(self, keep_through: SpanId | None) -> list[EngineEvent]:
-        """Drop every span after `keep_through` (None: all), open, running and waiting ones too."""
+    def roll_back(
+        self, keep_through: SpanId | None, position: int | None = None
+    ) -> list[EngineEvent]:
+        """Drop every span after `keep_through` (None: all), open, running and waiting ones too.
+
+        Of the rest at most `position` positions stay. SequenceFault if it lies in an open span.
+        """
         keep = float("-inf") if keep_through is None else keep_through
         events: list[EngineEvent] = []
         if self.generation is not None and self.generation.span_id > keep:
             events.append(self._end("interrupted"))
         events += self._drop_waiting(keep)
         while self._spans and self._spans[-1].span_id > keep:
-            self._cut(self._spans.pop())
+            self._cut(self._spans.pop().start)
+        if position is not None and position < len(self.token_ids):
+            events += self._cut_inside(position)
         return events
+
+    def fork(self, child: "Sequence", through: SpanId | None) -> None:
+        """Fill an empty sequence with this one's spans up to `through` (None: all there are).
+
+        SequenceFault if the last of them is still open. The cache is the scheduler's part.
+        """
+        spans = [s for s in self._spans if through is None or s.span_id <= through]
+        last = spans[-1].span_id if spans else None
+        is_open = last in self._media or (self.generation and self.generation.span_id == last)
+        if is_open or (through is not None and any(r.span_id <= through for r in self._waiting)):
+            raise SequenceFault("bad_request", "what is still open or waiting can't be forked")
+        end = self._spans[len(spans)].start if len(spans) < len(self._spans) else None
+        child.token_ids = self.token_ids[:end]
+        child.rows = {p: row for p, row in self.rows.items() if p < len(child.token_ids)}
+        child._spans = spans
+        child._newest_span_id = last
 
     # --- what a step reports --------------------------------------------------------------------
 
@@ -198,8 +198,8 @@ class Sequence:
 
     # --- helpers --------------------------------------------------------------------------------
 
-    def _begin(self, span_id: SpanId) -> None:
-        self._spans.append(Span(span_id, len(self.token_ids)))
+    def _begin(self, span_id: SpanId, *, is_turn: bool = True) -> None:
+        self._spans.append(Span(span_id, len(self.token_ids), is_turn))
 
     def _fill_open_media(self) -> bool:
         """Turn what an open media span holds into positions; tell whether no span is open now."""
@@ -249,44 +249,52 @@ class Sequence:
             return [self._end("length")]
         self.dormant = False
         # The last position must pass through the model (again) to yield logits.
-        self.num_computed = min(self.num_computed, len(self.token_ids) - 1)
+        self._compute_from(len(self.token_ids) - 1)
         return []
 
-    def _end(self, reason: Literal["stop", "length", "interrupted"]) -> TurnEnded:
+    def _end(self, reason: Reason) -> TurnEnded:
         generation = self.generation
         assert generation is not None
         self.generation = None
-        return TurnEnded(
-            sequence_id=self.sequence_id,
-            span_id=generation.span_id,
-            reason=reason,
-            usage=Usage(
-                num_prompt_tokens=generation.num_prompt_tokens,
-                num_uncached_tokens=generation.num_uncached_tokens,
-                num_output_tokens=generation.num_output_tokens,
-            ),
+        usage = Usage(
+            num_prompt_tokens=generation.num_prompt_tokens,
+            num_uncached_tokens=generation.num_uncached_tokens,
+            num_output_tokens=generation.num_output_tokens,
         )
+        return self._turn_ended(generation.span_id, reason, usage)
+
+    def _turn_ended(self, span_id: SpanId, reason: Reason, usage: Usage) -> TurnEnded:
+        return TurnEnded(sequence_id=self.sequence_id, span_id=span_id, reason=reason, usage=usage)
 
     def _drop_waiting(self, keep: float) -> list[EngineEvent]:
         """Drop waiting requests of spans after `keep`; a generation among them ends here."""
-        events: list[EngineEvent] = []
-        for request in self._waiting:
-            if isinstance(request, Generate) and request.span_id > keep:
-                usage = Usage(num_prompt_tokens=0, num_uncached_tokens=0, num_output_tokens=0)
-                events.append(
-                    TurnEnded(
-                        sequence_id=self.sequence_id,
-                        span_id=request.span_id,
-                        reason="interrupted",
-                        usage=usage,
-                    )
-                )
+        nothing = Usage(num_prompt_tokens=0, num_uncached_tokens=0, num_output_tokens=0)
+        events: list[EngineEvent] = [
+            self._turn_ended(request.span_id, "interrupted", nothing)
+            for request in self._waiting
+            if isinstance(request, Generate) and request.span_id > keep
+        ]
         self._waiting = deque(r for r in self._waiting if r.span_id <= keep)
         self._media = {k: m for k, m in self._media.items() if k <= keep}
         return events
 
-    def _cut(self, span: Span) -> None:
-        for position in range(span.start, len(self.token_ids)):
+    def _cut_inside(self, position: int) -> list[EngineEvent]:
+        """Cut the last spans at a position; a generation among them ends here."""
+        events: list[EngineEvent] = [] if self.generation is None else [self._end("interrupted")]
+        while self._spans[-1].start > position:
+            self._cut(self._spans.pop().start)
+        if self._spans[-1].span_id in self._media:
+            raise SequenceFault("bad_request", "an open media span can't be cut in its middle")
+        self._cut(position)
+        return events
+
+    def _cut(self, start: int) -> None:
+        for position in range(start, len(self.token_ids)):
             self.rows.pop(position, None)
-        del self.token_ids[span.start :]
-        self.num_computed = min(self.num_computed, span.start)
+        del self.token_ids[start:]
+        self._compute_from(start)
+
+    def _compute_from(self, position: int) -> None:
+        if position < self.num_computed:
+            self.num_computed = position
+            self.is_cut = True

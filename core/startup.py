@@ -69,7 +69,7 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     info = ModelInfo(
         name=_short(models.decoder),
         max_positions=core.max_positions,
-        dtype=str(runner.cache.layer(0)[0].dtype).removeprefix("torch."),
+        dtype=str(runner.dtype).removeprefix("torch."),
         speech_encoder=_short(models.speech),
         audio_rate_hz=speech.rate_hz,
         speech_languages=_languages(models.speech),

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from sensorium import kernels
-from sensorium.core.batch import Batch
+from sensorium.core.batch import Context
+from sensorium.core.kv_cache import LayerKV
 from sensorium.core.layers.linear import Linear
-
-KV = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
@@ -23,24 +22,28 @@ class Attention(nn.Module):
         self.qkv = Linear(width, (num_heads + 2 * num_kv_heads) * head_dim)
         self.out = Linear(num_heads * head_dim, width)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], batch: Batch, kv: KV) -> Tensor:
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor], context: Context, kv: LayerKV
+    ) -> Tensor:
         """[T, D] → [T, D]; writes the step's keys and values to `kv` before it reads them."""
         cos, sin = rotary
-        k_cache, v_cache = kv
         qkv = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # [T, H + 2 Hk, Dh]
-        q = kernels.rope_and_store(qkv, cos, sin, batch.slot_mapping, k_cache, v_cache)
-        parts = []
-        num_single = len(batch.lengths)
-        if num_single:
-            parts.append(
-                kernels.decode_attention(
-                    q[:num_single], k_cache, v_cache, batch.kv_rows, batch.lengths
-                )
+        q = kernels.rope_and_store(qkv, cos, sin, context.slot_mapping, *kv)
+        return self.out(attend(q, context, kv))
+
+
+def attend(q: Tensor, context: Context, kv: LayerKV) -> Tensor:
+    """Attend from each token of the step to what it sees: q [T, H, Dh] → [T, H · Dh]."""
+    parts = []
+    num_single = len(context.lengths)
+    if num_single:
+        parts.append(
+            kernels.decode_attention(q[:num_single], *kv, context.kv_rows, context.lengths)
+        )
+    for prefill in context.prefills:
+        parts.append(
+            kernels.prefill_attention(
+                q[prefill.start : prefill.end], *kv, prefill.kv_rows, context.window
             )
-        for prefill in batch.prefills:
-            parts.append(
-                kernels.prefill_attention(
-                    q[prefill.start : prefill.end], k_cache, v_cache, prefill.kv_rows
-                )
-            )
-        return self.out(parts[0] if len(parts) == 1 else torch.cat(parts))
+        )
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

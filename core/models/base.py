@@ -7,19 +7,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sensorium.core.batch import Batch
+    from sensorium.core.capture import Capture
     from sensorium.core.kv_cache import KVCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderShape:
-    """What the engine must know of a checkpoint; of core/batch.py's letters V, D, Hk and Dh."""
+    """What the engine must know of a checkpoint; of core/batch.py's letters V, D, Hk and Dh.
+
+    `windows` has an entry per layer: None if it attends to all positions, else how many it sees
+    back from a position, itself included.
+    """
 
     vocab_size: int
     width: int
-    num_layers: int
     num_kv_heads: int
     head_dim: int
     max_positions: int
+    windows: tuple[int | None, ...]
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.windows)
 
 
 class Decoder(Protocol):
@@ -31,8 +41,13 @@ class Decoder(Protocol):
         """Look rows up: [T] → [T, D]."""
         ...
 
-    def forward(self, x: "Tensor", batch: "Batch", cache: "KVCache") -> "Tensor":
-        """Run all layers over the flat batch, [T, D] → [T, D]; writes its keys and values."""
+    def forward(
+        self, x: "Tensor", batch: "Batch", cache: "KVCache", capture: "Capture | None" = None
+    ) -> "Tensor":
+        """Run all layers over the flat batch, [T, D] → [T, D]; writes its keys and values.
+
+        `capture` is told the residual stream after each layer, and what routers chose.
+        """
         ...
 
     def logits(self, h: "Tensor") -> "Tensor":

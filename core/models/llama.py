@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sensorium.core.batch import Batch
+from sensorium.core.batch import Batch, Context
+from sensorium.core.capture import Capture
 from sensorium.core.errors import BadCheckpoint
-from sensorium.core.kv_cache import KVCache
-from sensorium.core.layers.attention import KV, Attention
+from sensorium.core.kv_cache import KVCache, LayerKV
+from sensorium.core.layers.attention import Attention
 from sensorium.core.layers.linear import Linear
 from sensorium.core.layers.mlp import GatedMLP
 from sensorium.core.layers.norm import RMSNorm
@@ -50,10 +51,10 @@ class LlamaConfig:
                 shape=DecoderShape(
                     vocab_size=int(config["vocab_size"]),
                     width=width,
-                    num_layers=int(config["num_hidden_layers"]),
                     num_kv_heads=int(config.get("num_key_value_heads") or num_heads),
                     head_dim=int(config.get("head_dim") or width // num_heads),
                     max_positions=int(config["max_position_embeddings"]),
+                    windows=(None,) * int(config["num_hidden_layers"]),
                 ),
                 inner_width=int(config["intermediate_size"]),
                 num_heads=num_heads,
@@ -84,15 +85,15 @@ class LlamaLayer(nn.Module):
         x: Tensor,
         residual: Tensor | None,
         rotary: tuple[Tensor, Tensor],
-        batch: Batch,
-        kv: KV,
+        context: Context,
+        kv: LayerKV,
     ) -> tuple[Tensor, Tensor]:
         """Take and return (last sub-layer's output, residual stream without it), [T, D] each."""
         if residual is None:
             normed, residual = self.attention_norm(x), x
         else:
             normed, residual = self.attention_norm.add(x, residual)
-        x = self.attention(normed, rotary, batch, kv)
+        x = self.attention(normed, rotary, context, kv)
         normed, residual = self.mlp_norm.add(x, residual)
         return self.mlp(normed), residual
 
@@ -117,12 +118,19 @@ class Llama(nn.Module):
         """[T] → [T, D]."""
         return F.embedding(token_ids, self.embedding)
 
-    def forward(self, x: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+    def forward(
+        self, x: Tensor, batch: Batch, cache: KVCache, capture: Capture | None = None
+    ) -> Tensor:
         """[T, D] → [T, D], before the final norm; writes this step's keys and values."""
         rotary = self._rotary.at(batch.positions, x.dtype)
         residual = None
+        if capture is not None:
+            capture.residual(-1, x)
         for index, layer in enumerate(self.layers):
-            x, residual = layer(x, residual, rotary, batch, cache.layer(index))
+            context = batch.contexts[cache.group_of(index)]
+            x, residual = layer(x, residual, rotary, context, cache.layer(index))
+            if capture is not None:
+                capture.residual(index, x + residual)
         return x if residual is None else x + residual
 
     def logits(self, h: Tensor) -> Tensor:

@@ -2,19 +2,23 @@ import torch
 
 from sensorium.core.api import AppendTokens, Generate, OpenSpan, SequenceId, SpanId
 from sensorium.core.batch import build_batch
+from sensorium.core.block_table import BlockTable
 from sensorium.core.scheduler import Scheduled
 from sensorium.core.sequence import Sequence
 
 CPU = torch.device("cpu")
 
 
-def _sequence(token_ids: tuple[int, ...], blocks: list[int], computed: int) -> Sequence:
-    sequence = Sequence(SequenceId(1), max_positions=100, order=1)
+def _sequence(
+    token_ids: tuple[int, ...], blocks: list[int], computed: int, window: int | None = None
+) -> Sequence:
+    table = BlockTable(window, 4)
+    sequence = Sequence(SequenceId(1), tables=[table], max_positions=100, order=1)
     one = SequenceId(1)
     sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=token_ids))
     sequence.put(Generate(sequence_id=one, span_id=SpanId(2)))
     sequence.settle(lambda sampling: None)
-    sequence.blocks, sequence.num_computed = blocks, computed
+    table.blocks, sequence.num_computed = blocks, computed
     return sequence
 
 
@@ -23,10 +27,11 @@ def test_batch_is_laid_out_as_its_docstring_shows() -> None:
     batch = build_batch([Scheduled(a, 1), Scheduled(b, 3)], block_size=4, device=CPU)
     assert batch.token_ids.tolist() == [9, 4, 5, 6]
     assert batch.positions.tolist() == [5, 0, 1, 2]
-    assert batch.slot_mapping.tolist() == [29, 4, 5, 6]
-    assert batch.kv_rows.tolist() == [[8, 9, 10, 11, 28, 29]]
-    assert batch.lengths.tolist() == [6]
-    assert [(p.start, p.end, p.kv_rows.tolist()) for p in batch.prefills] == [(1, 4, [4, 5, 6])]
+    (context,) = batch.contexts
+    assert context.slot_mapping.tolist() == [29, 4, 5, 6]
+    assert context.kv_rows.tolist() == [[8, 9, 10, 11, 28, 29]]
+    assert context.lengths.tolist() == [6]
+    assert [(p.start, p.end, p.kv_rows.tolist()) for p in context.prefills] == [(1, 4, [4, 5, 6])]
     assert batch.sample_indices.tolist() == [0, 3]
     assert batch.rows is None
 
@@ -34,25 +39,37 @@ def test_batch_is_laid_out_as_its_docstring_shows() -> None:
 def test_short_contexts_are_padded_with_the_null_row() -> None:
     a, b = _sequence((9,) * 6, [2, 7], 5), _sequence((4, 5), [1], 1)
     batch = build_batch([Scheduled(a, 1), Scheduled(b, 1)], block_size=4, device=CPU)
-    assert batch.kv_rows[1].tolist() == [4, 5, 0, 0, 0, 0]
-    assert batch.lengths.tolist() == [6, 2]
+    assert batch.contexts[0].kv_rows[1].tolist() == [4, 5, 0, 0, 0, 0]
+    assert batch.contexts[0].lengths.tolist() == [6, 2]
+
+
+def test_a_window_layer_sees_only_the_last_positions() -> None:
+    a, b = _sequence((9,) * 6, [2, 7], 5, window=3), _sequence((4,) * 9, [0, 6, 1], 5, window=3)
+    batch = build_batch([Scheduled(a, 1), Scheduled(b, 4)], block_size=4, device=CPU)
+    (context,) = batch.contexts
+    assert context.kv_rows.tolist() == [[11, 28, 29]]
+    assert context.lengths.tolist() == [3]
+    # Positions 3 … 8 of b: the first of four queries sees 3, 4 and 5.
+    assert context.prefills[0].kv_rows.tolist() == [3, 24, 25, 26, 27, 4]
+    assert context.window == 3
 
 
 def test_unfinished_prompt_yields_no_logits() -> None:
     batch = build_batch([Scheduled(_sequence((1,) * 9, [1], 0), 4)], block_size=4, device=CPU)
     assert batch.sample_indices.tolist() == []
-    assert len(batch.lengths) == 0
+    assert len(batch.contexts[0].lengths) == 0
 
 
 def test_rows_go_to_the_slots_of_their_positions() -> None:
-    sequence = Sequence(SequenceId(1), max_positions=100, order=1)
+    table = BlockTable(None, 4)
+    sequence = Sequence(SequenceId(1), tables=[table], max_positions=100, order=1)
     one = SequenceId(1)
     sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=(7, 8)))
     sequence.put(OpenSpan(sequence_id=one, span_id=SpanId(2)))
     rows = torch.arange(12.0).view(3, 4)
     sequence.extend(SpanId(2), rows)
     sequence.settle(lambda sampling: None)
-    sequence.blocks, sequence.num_computed = [3, 1], 1
+    table.blocks, sequence.num_computed = [3, 1], 1
     batch = build_batch([Scheduled(sequence, 3)], block_size=4, device=CPU)
     assert batch.token_ids.tolist() == [8, 0, 0]
     assert batch.slots.tolist() == [1, 2]

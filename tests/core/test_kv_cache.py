@@ -11,7 +11,8 @@ def test_layers_are_writable_views_that_begin_as_zeros() -> None:
     cache = KVCache(
         SHAPE, num_blocks=3, block_size=4, dtype=torch.float32, device=torch.device("cpu")
     )
-    k, v = cache.layer(1)
+    k, v, k_scale, v_scale = cache.layer(1)
+    assert k_scale is v_scale is None
     assert k.shape == v.shape == (16, SHAPE.num_kv_heads, SHAPE.head_dim)
     k[5] = 1.0
     assert cache.layer(1)[0][5].eq(1).all()

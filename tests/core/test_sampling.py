@@ -3,7 +3,7 @@ import torch
 
 from sensorium.core.api import SamplingParams
 from sensorium.core.sampling import check_sampling, draw, greedy
-from sensorium.core.sequence import SequenceFault
+from sensorium.core.span import SequenceFault
 
 
 def _support(logits: torch.Tensor, params: SamplingParams, draws: int = 300) -> set[int]:

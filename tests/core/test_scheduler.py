@@ -1,11 +1,13 @@
 from sensorium.core.api import AppendTokens, Generate, SequenceId, SpanId
 from sensorium.core.block_pool import BlockPool
+from sensorium.core.block_table import BlockTable
 from sensorium.core.scheduler import Scheduled, Scheduler
 from sensorium.core.sequence import Sequence
 
 
 def _sequence(order: int, length: int, *, computed: int = 0, generates: bool = False) -> Sequence:
-    sequence = Sequence(SequenceId(order), max_positions=10_000, order=order)
+    tables = [BlockTable(None, 4)]
+    sequence = Sequence(SequenceId(order), tables=tables, max_positions=10_000, order=order)
     sequence.put(
         AppendTokens(sequence_id=SequenceId(order), span_id=SpanId(1), token_ids=(1,) * length)
     )
@@ -18,7 +20,7 @@ def _sequence(order: int, length: int, *, computed: int = 0, generates: bool = F
 
 def _scheduler(num_blocks: int = 100, budget: int = 16) -> tuple[Scheduler, BlockPool]:
     pool = BlockPool(num_blocks)
-    return Scheduler(pool, block_size=4, max_step_tokens=budget), pool
+    return Scheduler(pool, block_size=4, max_step_tokens=budget, window_slack=8), pool
 
 
 def _counts(scheduled: list[Scheduled]) -> dict[int, int]:
@@ -96,7 +98,7 @@ def test_working_sequence_yields_to_an_older_one_but_never_to_a_younger() -> Non
     assert _counts(scheduler.schedule([old, young], 0.0)) == {1: 12}
     assert young.num_computed == 0
     assert not young.dormant
-    old.blocks += pool.allocate(1)
+    old.tables[0].blocks += pool.allocate(1)
     old.num_computed = 15
     assert _counts(scheduler.schedule([old, young], 0.0)) == {1: 1}
 
@@ -106,7 +108,8 @@ def test_blocks_past_a_cut_are_given_back() -> None:
     sequence = _sequence(1, 16)
     _compute(scheduler.schedule([sequence], 0.0))
     sequence.num_computed = 5
-    scheduler.trim(sequence)
-    assert (len(sequence.blocks), pool.num_free) == (2, 98)
+    scheduler.settle(sequence)
+    (table,) = sequence.tables
+    assert (len(table.blocks), pool.num_free) == (2, 98)
     scheduler.release(sequence)
-    assert (sequence.blocks, sequence.num_computed, pool.num_free) == ([], 0, 100)
+    assert (table.blocks, sequence.num_computed, pool.num_free) == ([], 0, 100)

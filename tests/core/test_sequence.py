@@ -10,13 +10,14 @@ from sensorium.core.api import (
     SpanId,
     TurnEnded,
 )
-from sensorium.core.sequence import Sequence, SequenceFault
+from sensorium.core.sequence import Sequence
+from sensorium.core.span import SequenceFault
 
 ONE = SequenceId(1)
 
 
 def _new(max_positions: int = 100) -> Sequence:
-    return Sequence(ONE, max_positions=max_positions, order=1)
+    return Sequence(ONE, tables=[], max_positions=max_positions, order=1)
 
 
 def _append(sequence: Sequence, span_id: int, *token_ids: int) -> None:

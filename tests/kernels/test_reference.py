@@ -49,7 +49,7 @@ def test_rope_rotates_pairs_and_stores_where_told() -> None:
     sin = torch.cat([-angle.sin(), angle.sin()], -1)[:, None]
     k_cache, v_cache = torch.full((2, ROWS, HK, DH), torch.nan)
     rows = torch.tensor([9, 4, 70])
-    q = kernels.rope_and_store(qkv, cos, sin, rows, k_cache, v_cache)
+    q = kernels.rope_and_store(qkv, cos, sin, rows, k_cache, v_cache, None, None)
     first, second = qkv.view(T, -1, 2, DH // 2).unbind(2)
     turned = torch.view_as_complex(torch.stack([first, second], -1).contiguous()) * torch.polar(
         torch.ones_like(angle), angle
@@ -73,7 +73,7 @@ def test_decode_attends_to_its_own_rows_only() -> None:
     k_cache[used], v_cache[used] = _random(len(used), HK, DH), _random(len(used), HK, DH, seed=1)
     k_cache[0] = v_cache[0] = 0.0
     q = _random(3, H, DH, seed=2)
-    out = kernels.decode_attention(q, k_cache, v_cache, kv_rows, torch.tensor(lengths))
+    out = kernels.decode_attention(q, k_cache, v_cache, None, None, kv_rows, torch.tensor(lengths))
     for i, length in enumerate(lengths):
         rows = kv_rows[i, :length]
         torch.testing.assert_close(out[i], _attend(q[i], k_cache[rows], v_cache[rows]))
@@ -85,7 +85,7 @@ def test_prefill_is_causal_after_its_context(tokens: int, context: int) -> None:
     kv_rows = torch.randperm(ROWS, generator=torch.Generator().manual_seed(3))[:context]
     k_cache[kv_rows], v_cache[kv_rows] = _random(context, HK, DH), _random(context, HK, DH, seed=1)
     q = _random(tokens, H, DH, seed=2)
-    out = kernels.prefill_attention(q, k_cache, v_cache, kv_rows)
+    out = kernels.prefill_attention(q, k_cache, v_cache, None, None, kv_rows, None)
     for i in range(tokens):
         rows = kv_rows[: context - tokens + i + 1]
         torch.testing.assert_close(out[i], _attend(q[i], k_cache[rows], v_cache[rows]))
