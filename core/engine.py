@@ -31,7 +31,7 @@ from sensorium.core.batch import build_batch
 from sensorium.core.block_pool import BlockPool
 from sensorium.core.block_table import BlockTable
 from sensorium.core.config import EngineConfig
-from sensorium.core.kv_cache import most_positions
+from sensorium.core.layer_groups import most_positions
 from sensorium.core.runner import Runner
 from sensorium.core.sampling import check_sampling, draw, greedy
 from sensorium.core.scheduler import LEAST_SLACK, Scheduled, Scheduler
