@@ -2,7 +2,8 @@ import pytest
 import torch
 from tiny_model import CONFIG, tiny_model
 
-from sensorium.core.models.llama import Llama, LlamaConfig
+from sensorium.core.models.llama import Llama
+from sensorium.core.models.llama_config import LlamaConfig
 
 
 def test_theta_is_found_where_old_and_new_configs_keep_it() -> None:
