@@ -105,9 +105,8 @@ class Scheduler:
 
     def share(self, parent: Sequence, child: Sequence) -> None:
         """Let a new fork use its parent's full blocks, if all that it needs is still there."""
-        # The child's last position stays out: a generation computes and writes it again.
-        most = min(parent.num_computed, len(child.token_ids) - 1)
-        position = max(most, 0) // self._block_size * self._block_size
+        most = min(parent.num_computed, len(child.token_ids))
+        position = most // self._block_size * self._block_size
         if position and all(table.reaches(position) for table in parent.tables):
             for ours, theirs in zip(parent.tables, child.tables, strict=True):
                 self._pool.share(ours.lend(theirs, position))

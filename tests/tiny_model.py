@@ -1,6 +1,7 @@
 """A tiny random decoder in float32, an engine around it, and shorthand to drive it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,9 +42,13 @@ MAX_POSITIONS = 200
 torch.set_num_threads(1)  # sums this small only lose by being shared among cores
 
 
-def tiny_model(seed: int = 0) -> Llama:
-    """Make a decoder with random weights; the same seed gives the same weights."""
-    model = Llama(CONFIG)
+def tiny_model(seed: int = 0, windows: tuple[int | None, ...] = (None, None)) -> Llama:
+    """Make a decoder with random weights; the same seed gives the same weights.
+
+    `windows` has an entry per layer and limits what the layer sees.
+    """
+    model = Llama({**CONFIG, "num_hidden_layers": len(windows)})
+    model.shape = replace(model.shape, windows=windows)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
