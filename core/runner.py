@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sensorium import kernels
 from sensorium.core.batch import Batch
 from sensorium.core.capture import Capture
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
 from sensorium.core.kv_cache import KVCache, num_blocks_in
 from sensorium.core.layers.linear import Linear
+from sensorium.core.layers.moe import ExpertLinear
 from sensorium.core.models import family
 from sensorium.core.models.base import Decoder
 from sensorium.core.weights import load_weights
@@ -48,7 +50,7 @@ class Runner:
         """Compute all positions of the batch; return logits of its sample indices, [R, V]."""
         x = self._decoder.embed(batch.token_ids)  # [T, D]
         if batch.rows is not None:
-            x.index_copy_(0, batch.slots, batch.rows.to(x.dtype))
+            kernels.write_slots(x, batch.slots, batch.rows)
         h = self._decoder.forward(x, batch, self.cache, capture)
         return self._decoder.logits(h[batch.sample_indices])
 
@@ -65,8 +67,17 @@ def load_runner(model_dir: Path, models: ModelsConfig, engine: EngineConfig) -> 
     decoder_class = family(str(config.get("model_type")))
     with torch.device("meta"):
         decoder = decoder_class(config)
+    if models.residual_dtype == "same":
+        decoder.residual_dtype = None
     dtype = _choose_dtype(models.dtype, decoder, device)
-    load_weights(decoder, decoder.weight_names(), model_dir, dtype=dtype, device=device)
+    load_weights(
+        decoder,
+        decoder.weight_names(),
+        model_dir,
+        dtype=dtype,
+        device=device,
+        others=decoder.other_weight_names(),
+    )
     if device.type == "cpu":
         pack(decoder)
     cache_dtype = DTYPES.get(engine.cache_dtype, dtype)
@@ -106,7 +117,7 @@ def new_cache(
 def pack(decoder: nn.Module) -> None:
     """Bring every matrix into the CPU's fastest layout."""
     for module in decoder.modules():
-        if isinstance(module, Linear):
+        if isinstance(module, Linear | ExpertLinear):
             module.pack()
 
 

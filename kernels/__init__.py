@@ -11,6 +11,7 @@ from sensorium.kernels import reference, reference_gates, reference_moe
 rms_norm = custom_op("sensorium::rms_norm", reference.rms_norm, mutates_args=())
 add_rms_norm = custom_op("sensorium::add_rms_norm", reference.add_rms_norm, mutates_args=())
 silu_mul = custom_op("sensorium::silu_mul", reference.silu_mul, mutates_args=())
+write_slots = custom_op("sensorium::write_slots", reference.write_slots, mutates_args=("x",))
 rope_and_store = custom_op(
     "sensorium::rope_and_store",
     reference.rope_and_store,

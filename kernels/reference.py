@@ -29,6 +29,11 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return F.silu(gate).mul_(up)
 
 
+def write_slots(x: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor) -> None:
+    """Put embedding rows [n, D] in the place of tokens: into `x` [T, D] at `slots` [n]."""
+    x.index_copy_(0, slots, rows.to(x.dtype))
+
+
 def rope_and_store(
     qkv: torch.Tensor,
     cos: torch.Tensor,

@@ -47,7 +47,8 @@ def norm_heads_and_gate(
 
     Both are [T, H · Dh], and so is the result.
     """
-    heads = F.rms_norm(attended.unflatten(-1, (-1, head_dim)), (head_dim,), None, eps)
+    heads = attended.view(len(attended), -1, head_dim)  # [T, H, Dh]
+    heads = F.rms_norm(heads, (head_dim,), None, eps)
     return heads.flatten(1).mul_(gate.sigmoid())
 
 

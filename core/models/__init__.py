@@ -7,6 +7,7 @@ from sensorium.core.errors import CoreError
 
 FAMILIES = {
     "llama": "sensorium.core.models.llama:Llama",
+    "muse_spark": "sensorium.core.models.muse_spark:MuseSpark",
 }
 
 

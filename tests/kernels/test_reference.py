@@ -89,3 +89,11 @@ def test_prefill_is_causal_after_its_context(tokens: int, context: int) -> None:
     for i in range(tokens):
         rows = kv_rows[: context - tokens + i + 1]
         torch.testing.assert_close(out[i], _attend(q[i], k_cache[rows], v_cache[rows]))
+
+
+def test_rows_take_the_place_of_tokens() -> None:
+    x, rows = _random(5, 3), _random(2, 3, seed=1)
+    before = x.clone()
+    kernels.write_slots(x, torch.tensor([4, 1]), rows.double())
+    assert torch.equal(x[[4, 1]], rows)
+    assert torch.equal(x[[0, 2, 3]], before[[0, 2, 3]])

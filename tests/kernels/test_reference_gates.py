@@ -46,7 +46,7 @@ def test_queries_and_keys_are_normed_scaled_and_rotated(rotates: bool) -> None:
     )
     expected = _norm(qkv, 1e-5)
     if rotates:
-        pairs = torch.complex(*expected.unflatten(-1, (2, DH // 2)).unbind(-2))
+        pairs = torch.complex(*expected.chunk(2, dim=-1))
         pairs = pairs * torch.polar(torch.ones_like(angle), angle)[:, None]
         expected = torch.cat([pairs.real, pairs.imag], -1)
     torch.testing.assert_close(q, (1.75 * expected[:, :H]).float())
@@ -74,7 +74,7 @@ def test_heads_are_normed_apart_and_gated() -> None:
     attended, gate = _random(5, H * DH), _random(5, H * DH, seed=1)
     attended[:, :DH] *= 100  # a loud head doesn't quieten the others
     found = kernels.norm_heads_and_gate(attended, gate, DH, 1e-5)
-    heads = _norm(attended.unflatten(-1, (H, DH)), 1e-5).flatten(1)
+    heads = _norm(attended.view(5, H, DH), 1e-5).flatten(1)
     torch.testing.assert_close(found, (heads * gate.double().sigmoid()).float())
 
 

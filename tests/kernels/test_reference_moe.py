@@ -75,7 +75,7 @@ def test_experts_compute_what_each_pair_says_alone(num_tokens: int) -> None:
     expected = torch.zeros(num_tokens, M, dtype=torch.float64)
     for t in range(num_tokens):
         for k, e in enumerate(expert_ids[t].tolist()):
-            gate, up = (gate_up[e].double() @ x[t].double()).split(INNER)
+            gate, up = (gate_up[e].double() @ x[t].double()).chunk(2)
             output = down[e].double() @ (gate * gate.sigmoid() * up) * scale.double()
             normed = output / (output.square().mean() + 1e-8).sqrt()
             expected[t] += weights[t, k].double() * normed
