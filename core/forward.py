@@ -211,7 +211,7 @@ def _describe(
 
 def _write(target: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Write beside the target and rename, so that it is whole or as it was."""
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    unfinished = target.with_name(f".forward-{os.getpid()}.tmp")
     try:
         save_file(tensors, unfinished, metadata)
         unfinished.replace(target)

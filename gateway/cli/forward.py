@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             engine=settings.engine,
             wanted=wanted,
         )
-    except CoreError as error:
+    except (CoreError, OSError) as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
     for name, tensor in tensors.items():

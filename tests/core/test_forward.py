@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tiny_model import CONFIG, WIDTH, answer, checkpoint, prompt, tiny_model
 from torch import Tensor
 
 from sensorium.core.config import EngineConfig, ModelsConfig
-from sensorium.core.errors import BadCheckpoint, ModelNotFound
+from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
 from sensorium.core.forward import Wanted, fit_cache, forward_file, parse_layers
 from sensorium.core.forward_input import BadInput
 from sensorium.core.kv_cache import num_blocks_in
@@ -165,6 +166,21 @@ def test_failure_leaves_the_old_output_and_no_leftovers(folder: Path) -> None:
         run(folder, input_ids=torch.tensor(IDS))
     assert (folder / "out.safetensors").read_bytes() == before
     assert sorted(folder.iterdir()) == listed
+
+
+def test_full_disk_is_said_and_leaves_no_leftovers(folder: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        with pytest.raises(CoreError, match=r"out\.safetensors can't be written"):
+            run(folder, input_ids=torch.tensor(IDS))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "in.safetensors",
+        "model.safetensors",
+    }
 
 
 @pytest.mark.parametrize("num_positions", [1, 199, 10_000])
