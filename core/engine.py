@@ -5,7 +5,6 @@ no asyncio and reads no clock. Encoders and the process around it are worker.py'
 """
 
 import logging
-import random
 from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
@@ -23,17 +22,17 @@ from sensorium.core.api import (
     OpenSequence,
     OpenSpan,
     Rollback,
-    SamplingParams,
     SequenceId,
     SpanId,
 )
 from sensorium.core.batch import build_batch
 from sensorium.core.block_pool import BlockPool
 from sensorium.core.block_table import BlockTable
+from sensorium.core.choosing import Choosers, choose
 from sensorium.core.config import EngineConfig
+from sensorium.core.grammar import Grammars
 from sensorium.core.layer_groups import most_positions
 from sensorium.core.runner import Runner
-from sensorium.core.sampling import check_sampling, draw, greedy
 from sensorium.core.scheduler import LEAST_SLACK, Scheduled, Scheduler
 from sensorium.core.sequence import Sequence
 from sensorium.core.span import Content, SequenceFault, check_content
@@ -80,8 +79,18 @@ class Engine:
     they post takes effect in the next step. Everything else belongs to the one thread that steps.
     """
 
-    def __init__(self, runner: Runner, config: EngineConfig, *, seed: int | None = None) -> None:
-        """Serve `runner`. `seed` makes generations that name none repeatable."""
+    def __init__(
+        self,
+        runner: Runner,
+        config: EngineConfig,
+        *,
+        seed: int | None = None,
+        grammars: Grammars | None = None,
+    ) -> None:
+        """Serve `runner`. `seed` makes generations that name none repeatable.
+
+        Without `grammars` a generation with a constraint is refused.
+        """
         cache = runner.cache
         shape, kept = runner.shape, LEAST_SLACK + config.max_step_tokens
         self.max_positions = min(
@@ -101,7 +110,7 @@ class Engine:
         self._sequences: dict[SequenceId, Sequence] = {}
         self._inbox: deque[OpenSequence | _Posted] = deque()
         self._num_opened = 0
-        self._seeds = random.Random(seed)
+        self._choosers = Choosers(cache.device, seed=seed, grammars=grammars)
 
     # --- any thread -----------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ class Engine:
         try:
             events = [] if request is None else self._apply(sequence, request)
             if sequence.sequence_id in self._sequences:
-                events += sequence.settle(self._new_generator)
+                events += sequence.settle(self._choosers.new)
             return events
         except SequenceFault as fault:
             return [self._fail(sequence, fault.code, str(fault))]
@@ -224,7 +233,7 @@ class Engine:
             case OpenSpan():
                 sequence.put(request)
             case Generate():
-                check_sampling(request.sampling)
+                self._choosers.check(request.sampling)
                 sequence.put(request)
             case _Extend():
                 check_content(request.content, self._runner.shape)
@@ -247,35 +256,20 @@ class Engine:
 
     def _advance(self, scheduled: list[Scheduled], logits: torch.Tensor) -> list[EngineEvent]:
         """Count what was computed and give each sampled sequence its next token."""
-        best, finite = greedy(logits)
-        choices = zip(best.tolist(), finite.tolist(), logits, strict=True)
+        sampled = [item.sequence.generation for item in scheduled if item.samples]
+        choices = iter(choose(logits, [g.chooser for g in sampled if g is not None]))
         events: list[EngineEvent] = []
         for item in scheduled:
-            samples = item.samples
-            self._scheduler.advance(item.sequence, item.count)
-            if samples:
-                events += self._choose(item.sequence, *next(choices))
+            choice = next(choices) if item.samples else None
+            # A sequence whose grammar isn't compiled yet computes its last position again.
+            again = item.samples and choice is None
+            self._scheduler.advance(item.sequence, item.count - again)
+            if isinstance(choice, SequenceFault):
+                events.append(self._fail(item.sequence, choice.code, str(choice)))
+            elif choice is not None:
+                events += item.sequence.accept(choice.token_id, choice.logprobs)
+                events += self._guarded(item.sequence, None)  # what waited behind a finished one
         return events
-
-    def _choose(
-        self, sequence: Sequence, best: int, finite: bool, logits: torch.Tensor
-    ) -> list[EngineEvent]:
-        """Take a sequence's next token and let what waited behind a finished generation follow."""
-        generation = sequence.generation
-        assert generation is not None
-        if not finite:
-            return [self._fail(sequence, "internal", "the model's output is not finite")]
-        token_id = best
-        if generation.generator is not None:
-            token_id = draw(logits, generation.sampling, generation.generator)
-        return [*sequence.accept(token_id), *self._guarded(sequence, None)]
-
-    def _new_generator(self, sampling: SamplingParams) -> torch.Generator | None:
-        """Make the source of randomness of one generation; greedy choice needs none."""
-        if sampling.temperature == 0:
-            return None
-        seed = self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed % 2**63
-        return torch.Generator(self._runner.cache.device).manual_seed(seed)
 
     def _fail(self, sequence: Sequence, code: str, message: str) -> Failed:
         """End a sequence by its own fault."""

@@ -6,6 +6,9 @@ from torch import Tensor
 from sensorium.core.api import SamplingParams
 from sensorium.core.span import SequenceFault
 
+MAX_LOGPROBS = 20
+"""Most of the likeliest tokens whose log probabilities may be asked for at each position."""
+
 _CANDIDATES = 512
 """Where the search for a nucleus begins: sorting 49 k logits takes milliseconds, 512 don't."""
 
@@ -18,6 +21,9 @@ def check_sampling(params: SamplingParams) -> None:
         "top_p must be above 0, at most 1": 0 < params.top_p <= 1,
         "top_k must be 0 (off) or more": params.top_k >= 0,
         "min_p must be from 0 to 1": 0 <= params.min_p <= 1,
+        f"num_logprobs must be from 0 to {MAX_LOGPROBS}": (
+            params.num_logprobs is None or 0 <= params.num_logprobs <= MAX_LOGPROBS
+        ),
     }
     for rule, holds in rules.items():
         if not holds:

@@ -17,6 +17,7 @@ from sensorium.core.api import (
     SamplingParams,
     SequenceId,
     SpanId,
+    TokenLogprobs,
     TurnEnded,
     Usage,
 )
@@ -25,6 +26,8 @@ from sensorium.core.span import SLOT, Content, Generation, Media, SequenceFault,
 
 if TYPE_CHECKING:
     import torch
+
+    from sensorium.core.choosing import Chooser
 
 Waiting: TypeAlias = AppendTokens | OpenSpan | Generate
 Reason: TypeAlias = Literal["stop", "length", "interrupted"]
@@ -113,9 +116,7 @@ class Sequence:
         if media is not None:
             media.finished = True
 
-    def settle(
-        self, new_generator: "Callable[[SamplingParams], torch.Generator | None]"
-    ) -> list[EngineEvent]:
+    def settle(self, new_chooser: "Callable[[SamplingParams], Chooser]") -> list[EngineEvent]:
         """Let every request take effect whose turn has come. Raises SequenceFault."""
         events: list[EngineEvent] = []
         while self.generation is None and self._fill_open_media() and self._waiting:
@@ -127,7 +128,7 @@ class Sequence:
                 case OpenSpan():
                     self._begin(request.span_id)
                 case Generate():
-                    events += self._start(request, new_generator(request.sampling))
+                    events += self._start(request, new_chooser(request.sampling))
                 case _:
                     assert_never(request)
         return events
@@ -178,23 +179,22 @@ class Sequence:
 
     # --- what a step reports --------------------------------------------------------------------
 
-    def accept(self, token_id: int) -> list[EngineEvent]:
-        """Take the next id of the running generation."""
+    def accept(self, token_id: int, logprobs: tuple[TokenLogprobs, ...] = ()) -> list[EngineEvent]:
+        """Take the next id of the running generation, with what `Generated` says of it."""
         generation = self.generation
         assert generation is not None
         if token_id in generation.sampling.stop_token_ids:
             return [self._end("stop")]
         self.token_ids.append(token_id)
         generation.num_output_tokens += 1
-        events: list[EngineEvent] = [
-            Generated(
-                sequence_id=self.sequence_id, span_id=generation.span_id, token_ids=(token_id,)
-            )
-        ]
+        span_id = generation.span_id
+        generated = Generated(
+            sequence_id=self.sequence_id, span_id=span_id, token_ids=(token_id,), logprobs=logprobs
+        )
         full = len(self.token_ids) >= self._max_positions
         if full or generation.num_output_tokens >= generation.sampling.max_tokens:
-            events.append(self._end("length"))
-        return events
+            return [generated, self._end("length")]
+        return [generated]
 
     # --- helpers --------------------------------------------------------------------------------
 
@@ -234,14 +234,14 @@ class Sequence:
                 f"the sequence would have {wanted} positions; the limit is {self._max_positions}",
             )
 
-    def _start(self, request: Generate, generator: "torch.Generator | None") -> list[EngineEvent]:
+    def _start(self, request: Generate, chooser: "Chooser") -> list[EngineEvent]:
         if not self.token_ids:
             raise SequenceFault("bad_request", "nothing to generate from: the sequence is empty")
         self._begin(request.span_id)
         self.generation = Generation(
             span_id=request.span_id,
             sampling=request.sampling,
-            generator=generator,
+            chooser=chooser,
             num_prompt_tokens=len(self.token_ids),
             num_uncached_tokens=self.num_to_prefill,
         )

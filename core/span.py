@@ -10,6 +10,7 @@ from sensorium.core.errors import CoreError
 if TYPE_CHECKING:
     import torch
 
+    from sensorium.core.choosing import Chooser
     from sensorium.core.models.base import DecoderShape
 
 SLOT = -1
@@ -51,11 +52,11 @@ class Media:
 
 @dataclass(slots=True)
 class Generation:
-    """The running `Generate`. `generator` is None for greedy choice."""
+    """The running `Generate`, and what chooses its tokens."""
 
     span_id: SpanId
     sampling: SamplingParams
-    generator: "torch.Generator | None"
+    chooser: "Chooser"
     num_prompt_tokens: int
     num_uncached_tokens: int
     num_output_tokens: int = 0

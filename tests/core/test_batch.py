@@ -3,6 +3,7 @@ import torch
 from sensorium.core.api import AppendTokens, Generate, OpenSpan, SequenceId, SpanId
 from sensorium.core.batch import build_batch
 from sensorium.core.block_table import BlockTable
+from sensorium.core.choosing import Chooser
 from sensorium.core.scheduler import Scheduled
 from sensorium.core.sequence import Sequence
 
@@ -17,7 +18,7 @@ def _sequence(
     one = SequenceId(1)
     sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=token_ids))
     sequence.put(Generate(sequence_id=one, span_id=SpanId(2)))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
     table.blocks, sequence.num_computed = blocks, computed
     return sequence
 
@@ -68,7 +69,7 @@ def test_rows_go_to_the_slots_of_their_positions() -> None:
     sequence.put(OpenSpan(sequence_id=one, span_id=SpanId(2)))
     rows = torch.arange(12.0).view(3, 4)
     sequence.extend(SpanId(2), rows)
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
     table.blocks, sequence.num_computed = [3, 1], 1
     batch = build_batch([Scheduled(sequence, 3)], block_size=4, device=CPU)
     assert batch.token_ids.tolist() == [8, 0, 0]

@@ -1,6 +1,7 @@
 from sensorium.core.api import AppendTokens, Generate, SequenceId, SpanId
 from sensorium.core.block_pool import BlockPool
 from sensorium.core.block_table import BlockTable
+from sensorium.core.choosing import Chooser
 from sensorium.core.scheduler import Scheduled, Scheduler
 from sensorium.core.sequence import Sequence
 
@@ -13,7 +14,7 @@ def _sequence(order: int, length: int, *, computed: int = 0, generates: bool = F
     )
     if generates:
         sequence.put(Generate(sequence_id=SequenceId(order), span_id=SpanId(2)))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
     sequence.num_computed = computed
     return sequence
 

@@ -10,6 +10,7 @@ from sensorium.core.api import (
     SpanId,
     TurnEnded,
 )
+from sensorium.core.choosing import Chooser
 from sensorium.core.sequence import Sequence
 from sensorium.core.span import SequenceFault
 
@@ -22,13 +23,13 @@ def _new(max_positions: int = 100) -> Sequence:
 
 def _append(sequence: Sequence, span_id: int, *token_ids: int) -> None:
     sequence.put(AppendTokens(sequence_id=ONE, span_id=SpanId(span_id), token_ids=token_ids))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
 
 
 def _generate(sequence: Sequence, span_id: int, max_tokens: int = 8) -> None:
     params = SamplingParams(max_tokens=max_tokens)
     sequence.put(Generate(sequence_id=ONE, span_id=SpanId(span_id), sampling=params))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
 
 
 def test_span_ids_must_rise_even_after_a_rollback() -> None:
@@ -108,7 +109,7 @@ def test_content_for_a_finished_span_is_ignored() -> None:
     sequence.extend(SpanId(1), (1, 2))
     sequence.finish(SpanId(1))
     sequence.extend(SpanId(1), (3,))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
     sequence.extend(SpanId(1), (4,))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
     assert sequence.token_ids == [1, 2]
