@@ -5,7 +5,7 @@ sequence of its own, recomputed past what it shares with nothing; all others con
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sensorium.core.api import (
     Generated,
@@ -35,6 +35,7 @@ class Run:
     max_tokens: int
     since: float
     span: SpanId | None = None
+    written: list[int] = field(default_factory=list)
 
 
 class Answering:
@@ -91,8 +92,9 @@ class Answering:
     def start(self, run: Run, units: list[Unit]) -> None:
         """Bring the run's sequence in sync with `units` and let the model write."""
         run.placement.sync(units)
+        run.written.clear()
         run.span = run.placement.generate(
-            self._prompt.open_message("assistant"),
+            self._prompt.open_reply(),
             SamplingParams(
                 max_tokens=run.max_tokens, stop_token_ids=tuple(self._prompt.stop_token_ids)
             ),
@@ -111,6 +113,7 @@ class Answering:
         if run is None or run.span != event.span_id:
             return False
         if isinstance(event, Generated):
+            run.written += event.token_ids
             self._outbox.say(*run.reply.write(event.token_ids))
             return False
         if event.reason == "interrupted":  # never asked for while the run is in the table
@@ -125,6 +128,7 @@ class Answering:
             self.end(run, "incomplete", reason="max_output_tokens", usage=usage)
         else:
             self.end(run, "completed", usage=usage)
+            self._keep(run)
         return True
 
     def stop(self, run: Run, reason: str) -> None:
@@ -150,6 +154,13 @@ class Answering:
             self._conversation.update(run.reply.item)
         if run.is_fork:
             run.placement.close()
+
+    def _keep(self, run: Run) -> None:
+        """A whole answer stays in the main sequence as it is, reasoning included."""
+        item_id = run.reply.item.item_id
+        if not run.is_fork and item_id in self._conversation:
+            ids = (*self._prompt.open_reply(), *run.written, *self._prompt.close_message())
+            self._conversation.keep_as_written(item_id, ids)
 
     def lost(self, run: Run) -> None:
         """The engine dropped the run's sequence before it wrote anything: it waits again."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from sensorium.core.text.history import Said
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.errors import PeerError
 from sensorium.gateway.items import AudioPart, Item, ItemReference, TextPart
@@ -126,23 +127,24 @@ class Conversation:
                 item = self._items[item.item_id]
             text = text_of(item)
             if text:
-                units.append(Unit(("input", item.item_id), self.render(item.role, text)))
+                said = Said(role=item.role, text=text)
+                units.append(Unit(("input", item.item_id), self._prompt.entry(said)))
         return units
 
     def instructions_unit(self, instructions: str) -> Unit:
         """Return the head of every prompt."""
         text = instructions or self._prompt.default_instructions
-        return Unit(("instructions", text), self.render("system", text))
+        return Unit(("instructions", text), self._prompt.preamble(text))
 
-    def render(self, role: str, text: str) -> tuple[int, ...]:
-        """Return the ids of one whole message."""
-        prompt = self._prompt
-        return prompt.open_message(role) + prompt.text(text) + prompt.close_message()
+    def keep_as_written(self, item_id: str, token_ids: tuple[int, ...]) -> None:
+        """The prompt holds an answer as the model wrote it, with what it told nobody."""
+        self._units[item_id] = Unit(("item", item_id), token_ids)
 
     def _unit(self, item_id: str) -> Unit | None:
         item = self._items[item_id]
         if item.status == "in_progress" or not (text := text_of(item)):
             return None
         if item_id not in self._units:
-            self._units[item_id] = Unit(("item", item_id), self.render(item.role, text))
+            said = Said(role=item.role, text=text)
+            self._units[item_id] = Unit(("item", item_id), self._prompt.entry(said))
         return self._units[item_id]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from sensorium.core.api import Usage
-from sensorium.core.text.channels import TextStream
+from sensorium.core.text.channels import ChannelStream, answer_of
 from sensorium.gateway.items import Item, TextPart
 from sensorium.gateway.server_events import (
     ItemAdded,
@@ -44,7 +44,7 @@ class Reply:
         previous_item_id: str | None,
         max_output_tokens: int | None,
         metadata: Mapping[str, str] | None,
-        text_stream: TextStream,
+        text_stream: ChannelStream,
     ) -> None:
         self.response_id = response_id
         self.in_conversation = conversation_id is not None
@@ -78,7 +78,7 @@ class Reply:
 
     def write(self, token_ids: tuple[int, ...]) -> list[ServerEvent]:
         """Add generated tokens; tells the text that they complete."""
-        return self._deltas([d.text for d in self._stream.push(token_ids)])
+        return self._delta(answer_of(self._stream.push(token_ids)))
 
     def end(
         self,
@@ -89,7 +89,7 @@ class Reply:
         usage: ResponseUsage | None = None,
     ) -> list[ServerEvent]:
         """Close everything that is open, with the text so far."""
-        events = self._deltas([d.text for d in self._stream.finish()])
+        events = self._delta(answer_of(self._stream.finish(cut=status != "completed")))
         self._item = replace(
             self._item,
             status="completed" if status == "completed" else "incomplete",
@@ -113,8 +113,7 @@ class Reply:
             ResponseDone(response=self._response),
         ]
 
-    def _deltas(self, texts: list[str]) -> list[ServerEvent]:
-        text = "".join(texts)
+    def _delta(self, text: str) -> list[ServerEvent]:
         if not text:
             return []
         self.text += text

@@ -20,7 +20,6 @@ from sensorium.core.api import (
     SpanClosed,
     TurnEnded,
 )
-from sensorium.core.text.channels import TextStream
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.answering import Answering, Run
 from sensorium.gateway.client_events import CreateResponse
@@ -125,7 +124,7 @@ class Tail:
             previous_item_id=self.conversation.last_id,
             max_output_tokens=wanted,
             metadata=request.metadata,
-            text_stream=TextStream(self._prompt.tokenizer),
+            text_stream=self._prompt.stream(),
         )
         self._answer_soon = self._answer_soon and request.out_of_band
         self.answering.announce(

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from tiny_text import tiny_prompt
 
+from sensorium.core.text.prompt import Prompt
 from sensorium.encoders.media import Samples
 from sensorium.gateway.app import create_app
 from sensorium.gateway.services import Services
@@ -40,7 +41,8 @@ class LoudnessDetector:
 
 def fake_engine(**options: Any) -> FakeEngine:
     """Return a perfect engine that speaks the tiny prompt's ids."""
-    return FakeEngine(auto=True, encode=lambda text: list(tiny_prompt().text(text)), **options)
+    encode = options.pop("encode", tiny_prompt().tokenizer.encode)
+    return FakeEngine(auto=True, encode=encode, **options)
 
 
 def make_app(
@@ -48,11 +50,12 @@ def make_app(
     *,
     settings: Settings | None = None,
     api_key: str | None = None,
+    prompt: Prompt | None = None,
 ) -> Starlette:
     """Return an app; its services are at `app.state.services`."""
     return create_app(
         engine=engine or fake_engine(),
-        prompt=tiny_prompt(),
+        prompt=prompt or tiny_prompt(),
         detector=LoudnessDetector(),
         settings=settings or Settings(),
         api_key=api_key,

@@ -9,6 +9,7 @@ from fakes import FakeEngine
 from tiny_text import tiny_prompt
 
 from sensorium.core.api import AppendTokens, EngineEvent, EngineRequest
+from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.client_events import AppendAudio, ClientEvent
 from sensorium.gateway.metrics import Metrics
 from sensorium.gateway.sequences import Sequences
@@ -25,9 +26,15 @@ class Rig:
     """A session at 24 kHz PCM16 over `FakeEngine(auto=True)`; `said` collects its events."""
 
     def __init__(
-        self, *, settings: SessionSettings | None = None, live: bool = False, auto: bool = True
+        self,
+        *,
+        settings: SessionSettings | None = None,
+        live: bool = False,
+        auto: bool = True,
+        prompt: Prompt | None = None,
     ) -> None:
-        self.engine = FakeEngine(auto=auto, encode=tiny_prompt().tokenizer.encode)
+        self.prompt = prompt or tiny_prompt()
+        self.engine = FakeEngine(auto=auto, encode=self.prompt.tokenizer.encode_markup)
         self.engine.reply = "General Kenobi."
         self.now = 100.0
         self.said: list[ServerEvent] = []
@@ -40,7 +47,7 @@ class Rig:
         assert self.engine.info is not None
         self.session = Session(
             model=self.engine.info,
-            prompt=tiny_prompt(),
+            prompt=self.prompt,
             settings=settings or SessionSettings(),
             new_sequence_id=self.engine.new_sequence_id,
             now=self.now,
@@ -88,7 +95,7 @@ class Rig:
     def prompt_text(self) -> str:
         """Return all text that was appended as tokens, control tokens left out, in order."""
         ids = [r.token_ids for r in self.asked if isinstance(r, AppendTokens)]
-        return "".join(tiny_prompt().tokenizer.decode(tokens) for tokens in ids)
+        return "".join(self.prompt.tokenizer.decode(tokens) for tokens in ids)
 
     def _append(self, seconds: float, level: float, packet_ms: int) -> list[ServerEvent]:
         samples = level * np.sin(np.arange(int(seconds * 24_000)) * 0.1)

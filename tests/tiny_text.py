@@ -1,15 +1,26 @@
-"""A prompt writer without a checkpoint: one token per byte, and ChatML's control tokens."""
+"""Prompt writers without a checkpoint: one token per byte, and a family's control tokens."""
 
 import functools
 import json
 import tempfile
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
+from sensorium.core.text.chatml import ChatMLPrompt
 from sensorium.core.text.grammars import GRAMMARS
-from sensorium.core.text.prompt import Prompt
+from sensorium.core.text.muse import MusePrompt
 from sensorium.core.text.tokenizer import Tokenizer
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MUSE_CONTROL_TOKENS = (
+    *("<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad|>"),
+    *("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),
+    *("<|image_start|>", "<|patch|>", "<|image_end|>"),
+    *("<|vid_start|>", "<|video|>", "<|vid_frame_separator|>", "<|vid_end|>"),
+    *("<|soft_audio_start|>", "<|audio|>", "<|soft_audio_end|>"),
+)
+NOON = datetime(2026, 11, 30, 12)
 
 _BYTE_LEVEL = {
     "type": "ByteLevel",
@@ -26,7 +37,7 @@ def _byte_characters() -> list[str]:
     return [chr(byte if byte in kept else next(others)) for byte in range(256)]
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path, control_tokens: Sequence[str] = CONTROL_TOKENS) -> None:
     """Write a `tokenizer.json` whose ids are 0-255 for bytes, then the control tokens."""
     content = {
         "version": "1.0",
@@ -40,7 +51,7 @@ def write_tokenizer(folder: Path) -> None:
                 "normalized": False,
                 "special": True,
             }
-            for i, token in enumerate(CONTROL_TOKENS)
+            for i, token in enumerate(control_tokens)
         ],
         "pre_tokenizer": _BYTE_LEVEL,
         "decoder": _BYTE_LEVEL,
@@ -54,8 +65,27 @@ def write_tokenizer(folder: Path) -> None:
 
 
 @functools.cache
-def tiny_prompt() -> Prompt:
+def tiny_prompt() -> ChatMLPrompt:
     """Return a prompt writer over single bytes."""
     with tempfile.TemporaryDirectory() as folder:
         write_tokenizer(Path(folder))
-        return Prompt(Tokenizer(Path(folder)), GRAMMARS["chatml"])
+        return ChatMLPrompt(Tokenizer(Path(folder)), GRAMMARS["chatml"])
+
+
+@functools.cache
+def tiny_muse_tokenizer() -> Tokenizer:
+    """Return single bytes and Muse's control tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder), MUSE_CONTROL_TOKENS)
+        return Tokenizer(Path(folder))
+
+
+@functools.cache
+def tiny_muse_prompt() -> MusePrompt:
+    """Return a writer of Muse's prompts over single bytes, without a template."""
+    return MusePrompt(tiny_muse_tokenizer(), GRAMMARS["muse"], now=lambda: NOON)
+
+
+def muse_ids(markup: str) -> list[int]:
+    """Return the ids of what a Muse model writes; control strings are control tokens."""
+    return tiny_muse_tokenizer().encode_markup(markup)

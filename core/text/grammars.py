@@ -1,4 +1,4 @@
-"""The prompt grammars we know, by the name a checkpoint's config gives."""
+"""The prompt grammars we know, by name, and the families whose checkpoints use them."""
 
 from collections.abc import Mapping
 
@@ -12,4 +12,16 @@ CHATML = Grammar(
     default_instructions="",
 )
 
-GRAMMARS: Mapping[str, Grammar] = {"chatml": CHATML}
+# A reply may have several messages, each to a recipient; <|eom|> ends one, and no turn.
+MUSE = Grammar(
+    frame="muse",
+    message_open="<|start|>{}<|message|>",
+    message_close="<|eot|>",
+    stop_tokens=("<|end_of_text|>", "<|eot|>"),
+    default_instructions="",
+    bare_assistant="reasoning",
+)
+
+GRAMMARS: Mapping[str, Grammar] = {"chatml": CHATML, "muse": MUSE}
+GRAMMAR_OF_FAMILY: Mapping[str, str] = {"muse_spark": "muse"}
+"""`model_type` of a config.json → grammar, where the family has but one."""

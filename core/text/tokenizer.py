@@ -34,6 +34,11 @@ class Tokenizer:
         except Exception as error:  # tokenizers raises bare Exception for what it can't parse
             raise BadCheckpoint(f"{path} is no tokenizer file: {error}") from error
         self._control = {token["content"]: int(token["id"]) for token in added}
+        self._names = {token_id: name.encode() for name, token_id in self._control.items()}
+        longest_first = sorted(filter(None, self._control), key=len, reverse=True)
+        self._prefixes = {name[:n] for name in longest_first for n in range(1, len(name))}
+        self._suffixes = {name[n:] for name in longest_first for n in range(1, len(name))}
+        self._markup = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         for token in added:
             spelled[token["id"]] = b"" if token["special"] else token["content"].encode()
         self.vocab_size = max(spelled) + 1
@@ -47,6 +52,31 @@ class Tokenizer:
         well_formed = text.encode("utf-8", "replace").decode("utf-8")
         ids: list[int] = self._plain.encode(well_formed, add_special_tokens=False).ids
         return ids
+
+    def encode_markup(self, markup: str, *, erase: str = "") -> list[int]:
+        """Return the ids of what a template wrote: control strings in it are control tokens.
+
+        `erase`, where it stands, parts a control string that isn't meant; it is left out.
+        """
+        ids: list[int] = []
+        for place, piece in enumerate(self._markup.split(markup)):
+            if place % 2:
+                ids.append(self._control[piece])
+            else:
+                ids += self.encode(piece.replace(erase, "") if erase else piece)
+        return ids
+
+    def disarm(self, text: str, mark: str) -> str:
+        """Return `text` with `mark` in each control string, and where it might be half of one.
+
+        Put beside any other text it makes no control token, and `encode_markup` can erase the mark.
+        """
+        while self._markup.search(text):
+            text = self._markup.sub(lambda name: name[0][:1] + mark + name[0][1:], text)
+        lengths = range(1, 1 + max(map(len, self._prefixes), default=0))
+        begins = any(text[:n] in self._suffixes for n in lengths)
+        ends = any(text[-n:] in self._prefixes for n in lengths)
+        return (mark if begins else "") + text + (mark if ends else "")
 
     def control(self, token: str) -> int:
         """Return the id of a control token; raises BadCheckpoint if there is none of this name."""
@@ -66,6 +96,11 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids` without control tokens; what is no UTF-8 becomes U+FFFD."""
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
+
+    def spell(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids` with the names of control tokens, as a template writes it."""
+        pieces = (self._names.get(token_id) or self.token_bytes(token_id) for token_id in ids)
+        return b"".join(pieces).decode("utf-8", "replace")
 
 
 class Detokenizer:

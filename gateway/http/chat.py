@@ -13,7 +13,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from sensorium.core.api import Generated, ModelInfo, TurnEnded, Usage
-from sensorium.core.text.channels import TextStream
+from sensorium.core.errors import BadCheckpoint
+from sensorium.core.text.channels import answer_of
+from sensorium.core.text.history import Said
 from sensorium.gateway.errors import GatewayError, InternalError, PeerError
 from sensorium.gateway.http.body import arriving, bounded, while_connected
 from sensorium.gateway.http.chat_request import ChatRequest, parse_chat
@@ -75,19 +77,24 @@ class ChatEndpoint:
     def _prompt_ids(self, chat: ChatRequest, info: ModelInfo) -> tuple[int, ...]:
         prompt = self._services.prompt
         turns = chat.turns()
-        instructions = (
-            self._services.settings.session.default_instructions or prompt.default_instructions
-        )
-        if instructions and turns[0][0] != "system":
-            turns.insert(0, ("system", instructions))
-        num_chars = sum(len(text) for _, text in turns)
-        ids: list[int] = []
+        # "" is a choice of the request's; without a choice it's the server's, then the model's.
+        instructions = self._services.settings.session.default_instructions or None
+        if turns[0][0] == "system":
+            instructions = turns.pop(0)[1]
+        num_chars = sum(len(text) for _, text in turns) + len(instructions or "")
+        ids: tuple[int, ...] = ()
         if num_chars <= info.max_positions * _MAX_CHARS_PER_POSITION:
-            for role, text in turns:
-                ids += (*prompt.open_message(role), *prompt.text(text), *prompt.close_message())
-            ids += prompt.open_message("assistant")
+            said = [Said(role=role, text=text) for role, text in turns]
+            try:
+                ids = prompt.conversation(said, instructions=instructions)
+            except BadCheckpoint as error:  # templates refuse roles in an order they don't know
+                raise PeerError(
+                    "invalid_value",
+                    f"The model can't be given these messages: {error}.",
+                    param="messages",
+                ) from error
             if len(ids) < info.max_positions:
-                return tuple(ids)
+                return ids
         count = f"{len(ids)} tokens" if ids else f"{num_chars} characters"
         raise PeerError(
             "context_length_exceeded",
@@ -105,18 +112,17 @@ async def _answer(
     services: Services, sequence: RequestSequence, stops: tuple[str, ...]
 ) -> AsyncGenerator[str | _End, None]:
     """Yield the answer's text in pieces, then its end; raises GatewayError."""
-    stream = TextStream(services.prompt.tokenizer)
+    stream = services.prompt.stream()
     cut = StopStrings(stops)
     while True:
         match await sequence.next():
             case Generated(token_ids=token_ids) if not cut.stopped:
-                text = "".join(delta.text for delta in stream.push(token_ids))
-                if shown := cut.push(text):
+                if shown := cut.push(answer_of(stream.push(token_ids))):
                     yield shown
                 if cut.stopped:
                     sequence.interrupt()
             case TurnEnded(reason=reason, usage=usage):
-                text = "".join(delta.text for delta in stream.finish())
+                text = answer_of(stream.finish(cut=reason != "stop"))
                 if shown := cut.push(text) + cut.finish():
                     yield shown
                 finish_reason = "length" if reason == "length" and not cut.stopped else "stop"
