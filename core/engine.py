@@ -7,6 +7,7 @@ no asyncio and reads no clock. Encoders and the process around it are worker.py'
 import logging
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, assert_never
 
 import torch
@@ -35,6 +36,7 @@ from sensorium.core.layer_groups import most_positions
 from sensorium.core.runner import Runner
 from sensorium.core.scheduler import LEAST_SLACK, Scheduled, Scheduler
 from sensorium.core.sequence import Sequence
+from sensorium.core.singly import run_singly
 from sensorium.core.span import Content, SequenceFault, check_content
 
 log = logging.getLogger(__name__)
@@ -99,6 +101,7 @@ class Engine:
         )
         """Most positions of a sequence: the model's limit, or the cache's where that is less."""
         self._runner = runner
+        self._run = partial(run_singly, runner.run) if config.batch_invariant else runner.run
         self._config = config
         self._pool = BlockPool(cache.num_blocks)
         self._scheduler = Scheduler(
@@ -153,7 +156,7 @@ class Engine:
             batch = build_batch(
                 scheduled, block_size=self._config.block_size, device=self._runner.cache.device
             )
-            logits = self._runner.run(batch)
+            logits = self._run(batch)
             events += self._advance(scheduled, logits)
         return events
 

@@ -28,6 +28,7 @@ from sensorium.core.api import (
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.engine import Engine
 from sensorium.core.errors import BadCheckpoint, CoreError
+from sensorium.core.grammar import Grammars
 from sensorium.core.loop import LoadedModels
 from sensorium.core.runner import load_runner
 from sensorium.core.sources import is_path, pins, resolve
@@ -62,7 +63,8 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     num_threads = engine.threads or len(os.sched_getaffinity(0))
     runner = load_runner(decoder_dir, models, engine)
     torch.set_num_threads(num_threads)
-    core = Engine(runner, engine)
+    tokenizer = Tokenizer(decoder_dir)
+    core = Engine(runner, engine, grammars=Grammars(tokenizer, runner.shape.vocab_size))
     speech = _load_speech(speech_dir, num_threads)
     warm_up(core)
     capacity = measure_capacity(speech, num_threads)  # warms the encoder up as well
@@ -79,7 +81,7 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     return LoadedModels(
         engine=core,
         encoders={"audio": speech},
-        encode=Tokenizer(decoder_dir).encode,
+        encode=tokenizer.encode,
         info=info,
         num_encoder_threads=num_threads,
     )
