@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
 from sensorium.core.sources import (
+    CONVERSIONS,
     RECORD,
     Pin,
     PinnedFile,
@@ -28,6 +29,7 @@ from sensorium.core.sources import (
     cached_directory,
     check,
     describe_files,
+    is_outdated,
     pins,
     resolve,
 )
@@ -46,11 +48,12 @@ def pull(
     *,
     force: bool = False,
 ) -> Path:
-    """Bring a model into the cache unless it is there and intact; return its directory.
+    """Bring a model into the cache unless it is there, intact and converted by this version.
 
-    Sources are tried in order; with `force` it is fetched again in any case. Raises ModelNotFound
-    (unknown name, or no source worked: the message has every source's reason) and BadCheckpoint
-    (damaged files in the cache, which only `force` replaces).
+    Returns its directory. Sources are tried in order. What another version converted is converted
+    again from the files fetched then; with `force` everything is fetched again. Raises
+    ModelNotFound (unknown name, or no source worked: the message has every source's reason) and
+    BadCheckpoint (damaged files in the cache, which only `force` replaces).
     """
     say = progress or (lambda what, done, total: None)
     directory = cached_directory(name, cache_dir)
@@ -60,13 +63,14 @@ def pull(
     with _locked(directory.parent / f".{directory.name}.lock"):
         if not force and (directory / RECORD).is_file():
             check(name, cache_dir)
-            return directory
+            if not is_outdated(name, cache_dir):
+                return directory
         for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
             shutil.rmtree(leftover)  # of a pull that was killed; the lock says it isn't running
         with tempfile.TemporaryDirectory(
             prefix=f".{directory.name}.tmp-", dir=directory.parent
         ) as scratch:
-            made = _make(name, Path(scratch), say)
+            made = _make(name, Path(scratch), say, None if force else directory)
             if directory.exists():
                 directory.rename(Path(scratch) / "replaced")
             made.rename(directory)
@@ -80,18 +84,30 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _make(name: str, scratch: Path, say: Progress) -> Path:
-    """Build the model's directory under `scratch`, record included."""
+def _make(name: str, scratch: Path, say: Progress, outdated: Path | None) -> Path:
+    """Build the model's directory under `scratch`, record included.
+
+    What was fetched is taken from `outdated` if that is there, so that only its conversion is new.
+    """
     target = scratch / "model"
-    if name.startswith("hf:"):
+    pin = pins().get(name)
+    if outdated is not None and (outdated / RECORD).is_file():
+        shutil.copytree(outdated / "source", target / "source")
+        source = json.loads((outdated / RECORD).read_bytes())["source"]
+    elif pin is None:
         target.mkdir()
         _download_from_hub(name, target, _HUB_PATTERNS)
         source = name
     else:
-        source = _first_working_source(pins()[name], scratch, target, say)
-        if pins()[name].convert == "gguf":
-            _convert_gguf(target, say)
-    record = {"source": source, "files": describe_files(target)}
+        source = _first_working_source(pin, scratch, target, say)
+    convert = pin.convert if pin else ""
+    if convert == "gguf":
+        _convert_gguf(target, say)
+    record = {
+        "source": source,
+        "conversion": CONVERSIONS[convert],
+        "files": describe_files(target),
+    }
     (target / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return target
 

@@ -2,6 +2,8 @@
 
 `config.json`, `model.safetensors` (float32, memory-mapped at every start), `tokenizer.json` and
 `chat_template.jinja` are what transformers makes of the same file: equal tensors, equal token ids.
+`groups.safetensors` (core/layers/groups.py) keeps the quantised matrices as the file has them.
+Who changes what is written here raises `CONVERSIONS` in core/sources.py.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, ReaderTensor, dequantize
+from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor, dequantize
 from safetensors.numpy import save_file
 
 from sensorium.core.errors import BadCheckpoint
@@ -25,6 +27,9 @@ _VERBATIM = {
     "lstrip": False,
     "rstrip": False,
 }
+
+_BLOCK_BYTES = {GGMLQuantizationType.Q4_1: 20, GGMLQuantizationType.Q8_0: 34}
+_Array = np.ndarray[Any, Any]
 
 _TENSOR_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -45,19 +50,25 @@ _LAYER_NAMES = {
 
 
 def convert(source: Path, directory: Path, progress: Callable[[str, int, int], None]) -> None:
-    """Write the four files of `source` into `directory`; raises BadCheckpoint on another family."""
+    """Write the files of `source` into `directory`; raises BadCheckpoint on another family."""
     reader = GGUFReader(source)
     config = _config(reader)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     _write_tokenizer(reader, directory)
-    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    tensors: dict[str, _Array] = {}
+    groups: dict[str, _Array] = {}
     for done, tensor in enumerate(reader.tensors):
-        tensors[_hub_name(tensor.name)] = _dequantized(tensor, config)
+        name = _hub_name(tensor.name)
+        dequantized = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
+        tensors[name] = _ordered(dequantized, tensor.name, config)
+        for leaf, part in _groups(tensor).items():
+            groups[f"{name}.{leaf}"] = _ordered(part, tensor.name, config)
         progress(f"converting {source.name}", done + 1, len(reader.tensors))
-    progress("writing model.safetensors", 0, 0)
-    weights = directory / "model.safetensors"
-    save_file(tensors, weights, metadata={"format": "pt"})
-    weights.chmod(0o644)  # the library makes it readable by its owner alone
+    for file_name, content in (("model", tensors), ("groups", groups)):
+        progress(f"writing {file_name}.safetensors", 0, 0)
+        path = directory / f"{file_name}.safetensors"
+        save_file(content, path, metadata={"format": "pt"})
+        path.chmod(0o644)  # the library makes it readable by its owner alone
 
 
 def _value(reader: GGUFReader, key: str) -> Any:
@@ -109,16 +120,35 @@ def _hub_name(name: str) -> str:
     return f"model.layers.{layer[1]}.{_LAYER_NAMES[layer[2]]}.weight"
 
 
-def _dequantized(tensor: ReaderTensor, config: dict[str, Any]) -> np.ndarray[Any, Any]:
-    weights = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-    if ".attn_q." in tensor.name:
-        weights = _halves(weights, config["num_attention_heads"])
-    elif ".attn_k." in tensor.name:
-        weights = _halves(weights, config["num_key_value_heads"])
-    return np.ascontiguousarray(weights)
+def _groups(tensor: ReaderTensor) -> dict[str, _Array]:
+    """Take apart what the file has in groups of 32: core/layers/groups.py's "q", "scale", "min".
+
+    Q4_1: scale, minimum (float16), 16 bytes; the low halves are the first 16 values. Q8_0: scale,
+    32 signed bytes. Empty for other types.
+    """
+    blocks = tensor.data.reshape(len(tensor.data), -1, _BLOCK_BYTES.get(tensor.tensor_type, 1))
+    if tensor.tensor_type == GGMLQuantizationType.Q4_1:
+        scales = np.ascontiguousarray(blocks[..., :4]).view(np.float16)  # [out, in/32, 2]
+        values = np.concatenate([blocks[..., 4:] & 15, blocks[..., 4:] >> 4], axis=-1)
+        q = values[..., 0::2] | values[..., 1::2] << 4
+        return {"q": q.reshape(len(q), -1), "scale": scales[..., 0], "min": scales[..., 1]}
+    if tensor.tensor_type == GGMLQuantizationType.Q8_0:
+        scale = np.ascontiguousarray(blocks[..., :2]).view(np.float16)[..., 0]
+        q = blocks[..., 2:] ^ 128  # signed from -128 → unsigned from 0
+        return {"q": q.reshape(len(q), -1), "scale": scale, "min": scale * np.float16(-128)}
+    return {}
 
 
-def _halves(weights: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, Any]:
+def _ordered(matrix: _Array, name: str, config: dict[str, Any]) -> _Array:
+    """Bring the rows of a tensor of the file into our order."""
+    if ".attn_q." in name:
+        matrix = _halves(matrix, config["num_attention_heads"])
+    elif ".attn_k." in name:
+        matrix = _halves(matrix, config["num_key_value_heads"])
+    return np.ascontiguousarray(matrix)
+
+
+def _halves(weights: _Array, num_heads: int) -> _Array:
     """Undo llama.cpp's row order of q and k: rotary pairs stand side by side there, here in halves.
 
     One head of width 4: rows [0, 2, 1, 3] of the file become [0, 1, 2, 3].

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from sensorium.core.capture import Capture
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
 from sensorium.core.kv_cache import KVCache, num_blocks_in
-from sensorium.core.layers.linear import Linear
+from sensorium.core.layers.groups import Groups, read_groups
+from sensorium.core.layers.linear import Linear, Weights
 from sensorium.core.layers.moe import ExpertLinear
 from sensorium.core.models import family
 from sensorium.core.models.base import Decoder
@@ -69,7 +71,7 @@ def load_runner(model_dir: Path, models: ModelsConfig, engine: EngineConfig) -> 
         decoder = decoder_class(config)
     if models.residual_dtype == "same":
         decoder.residual_dtype = None
-    dtype = _choose_dtype(models.dtype, decoder, device)
+    dtype = _choose_dtype(models, decoder, device)
     load_weights(
         decoder,
         decoder.weight_names(),
@@ -79,7 +81,7 @@ def load_runner(model_dir: Path, models: ModelsConfig, engine: EngineConfig) -> 
         others=decoder.other_weight_names(),
     )
     if device.type == "cpu":
-        pack(decoder)
+        pack(decoder, models.weights, lambda names: read_groups(model_dir, names))
     cache_dtype = DTYPES.get(engine.cache_dtype, dtype)
     cache = new_cache(decoder, engine, dtype=cache_dtype, device=device)
     return Runner(decoder, cache, dtype=dtype)
@@ -114,17 +116,39 @@ def new_cache(
     )
 
 
-def pack(decoder: nn.Module) -> None:
-    """Bring every matrix into the CPU's fastest layout."""
-    for module in decoder.modules():
-        if isinstance(module, Linear | ExpertLinear):
+def pack(
+    decoder: Any,
+    weights: Weights = "same",
+    groups_of: Callable[[tuple[str, ...]], Groups | None] = lambda names: None,
+) -> None:
+    """Bring every matrix of a loaded decoder into a form that the CPU multiplies fast.
+
+    `weights` as in `Linear.pack`; `groups_of` is asked for the groups of a matrix, by the names of
+    the checkpoint's tensors that make it.
+    """
+    names = decoder.weight_names()
+    for name, module in decoder.named_modules():
+        if isinstance(module, ExpertLinear):
             module.pack()
+        elif isinstance(module, Linear):
+            wanted = weights in ("auto", "int4")
+            module.pack(weights, groups_of(names[f"{name}.weight"]) if wanted else None)
 
 
-def _choose_dtype(wanted: str, decoder: nn.Module, device: torch.device) -> torch.dtype:
-    """Resolve "auto": bfloat16 on a GPU, else the faster of bfloat16 and float32 here."""
-    if wanted != "auto":
-        return DTYPES[wanted]
+def _choose_dtype(models: ModelsConfig, decoder: nn.Module, device: torch.device) -> torch.dtype:
+    """Resolve "auto": bfloat16 on a GPU, else the faster of bfloat16 and float32 here.
+
+    Raises CoreError for weights that can't be computed with in this type or there.
+    """
+    if models.weights in ("int8", "int4"):
+        if device.type != "cpu" or models.dtype not in ("auto", "bfloat16"):
+            raise CoreError(
+                f'models.weights = "{models.weights}" goes with dtype "bfloat16" on a CPU alone, '
+                f'not with "{models.dtype}" on {device.type}; set it to "same"'
+            )
+        return torch.bfloat16
+    if models.dtype != "auto":
+        return DTYPES[models.dtype]
     if device.type == "cuda":
         return torch.bfloat16
     return min((torch.bfloat16, torch.float32), key=lambda dtype: _time_layer(decoder, dtype))

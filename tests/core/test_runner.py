@@ -19,6 +19,7 @@ from tiny_model import (
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.engine import Engine
 from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
+from sensorium.core.layers.linear import Weights
 from sensorium.core.runner import load_runner
 
 
@@ -75,3 +76,18 @@ def test_config_that_cannot_be_served_is_refused(folder: Path, text: str, messag
 def test_missing_config_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"config\.json is missing"):
         load_runner(tmp_path, ModelsConfig(), ENGINE)
+
+
+@pytest.mark.parametrize("weights", ["same", "int8", "int4"])
+def test_weights_are_kept_as_the_configuration_says(folder: Path, weights: Weights) -> None:
+    models = ModelsConfig(dtype="bfloat16", weights=weights)
+    engine = Engine(load_runner(folder, models, ENGINE), ENGINE)
+    open_sequence(engine, 1)
+    append(engine, 1, 1, (3, 1, 4))
+    generate(engine, 1, 2, 4)
+    assert len(ids_of(run(engine), 1)) == 4
+
+
+def test_rounded_weights_in_another_type_are_refused(folder: Path) -> None:
+    with pytest.raises(CoreError, match=r'weights = "int8" goes with dtype "bfloat16"'):
+        load_runner(folder, ModelsConfig(dtype="float32", weights="int8"), ENGINE)
