@@ -19,6 +19,8 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 SUFFIX = ".safetensors"
 
+_MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+
 
 class Checkpoint:
     """Where each tensor of a folder lies. Opening it reads the headers, not the data."""
@@ -81,7 +83,7 @@ def _unreadable(path: Path, error: Exception) -> BadCheckpoint:
         with path.open("rb") as file:
             (header_size,) = struct.unpack("<Q", file.read(8))
             needed = 8 + header_size
-            if needed <= size:
+            if needed <= size and header_size <= _MAX_HEADER_BYTES:
                 header = json.loads(file.read(header_size))
                 header.pop("__metadata__", None)
                 needed += max(tensor["data_offsets"][1] for tensor in header.values())
