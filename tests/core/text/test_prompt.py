@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 import transformers
+from glimmer_template import GLIMMER
+from tiny_text import MUSE_CONTROL_TOKENS, NOON, write_tokenizer
 
 from sensorium.core.errors import BadCheckpoint
 from sensorium.core.sources import resolve
+from sensorium.core.text.channels import answer_of
+from sensorium.core.text.history import Said
+from sensorium.core.text.muse import MusePrompt
 from sensorium.core.text.prompt import Prompt, load_prompt
+from sensorium.core.text.template import as_messages
 
 Turns = list[tuple[str, str]]
 
@@ -66,6 +72,9 @@ def test_ids_are_those_of_the_chat_template(
     messages = [{"role": role, "content": text} for role, text in turns]
     expected = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert write(prompt, turns) == expected
+    instructions = turns[0][1] if turns[0][0] == "system" else None
+    said = [Said(role=role, text=text) for role, text in turns if role != "system"]  # type: ignore[arg-type]  # "user" or "assistant"
+    assert list(prompt.conversation(said, instructions=instructions)) == expected
 
 
 def test_user_cannot_open_a_message(prompt: Prompt) -> None:
@@ -127,3 +136,68 @@ def test_unknown_grammar_is_refused_with_the_known_ones(tmp_path: Path, model_di
     (directory / "config.json").write_text('{"sensorium": {"grammar": "klingon"}}')
     with pytest.raises(BadCheckpoint, match="chatml"):
         load_prompt(directory)
+
+
+# --- Muse ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def muse_dir(tmp_path: Path) -> Path:
+    """Return a directory with what a prompt needs of a Muse checkpoint, without a template."""
+    write_tokenizer(tmp_path, MUSE_CONTROL_TOKENS)
+    (tmp_path / "config.json").write_text('{"model_type": "muse_spark"}')
+    return tmp_path
+
+
+def test_family_has_its_grammar(muse_dir: Path) -> None:
+    prompt = load_prompt(muse_dir, now=lambda: NOON)
+    assert isinstance(prompt, MusePrompt)
+    assert prompt.grammar.bare_assistant == "reasoning"
+    assert "Current date: 2026-11-30." in prompt.tokenizer.spell(prompt.preamble(None))
+
+
+@pytest.mark.parametrize(("bare", "shown"), [("answer", "Hi"), ("reasoning", "")])
+def test_config_says_what_a_message_without_recipient_is(
+    muse_dir: Path, bare: str, shown: str
+) -> None:
+    config = {"sensorium": {"grammar": "muse", "bare_assistant": bare}}
+    (muse_dir / "config.json").write_text(json.dumps(config))
+    prompt = load_prompt(muse_dir)
+    stream = prompt.stream()
+    events = stream.push(prompt.tokenizer.encode_markup("<|message|>Hi")) + stream.finish()
+    assert answer_of(events) == shown
+
+
+def test_unknown_setting_is_refused(muse_dir: Path) -> None:
+    config = {"sensorium": {"grammar": "muse", "bare_assistant": "whatever"}}
+    (muse_dir / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadCheckpoint, match="'whatever'; it is 'reasoning' or 'answer'"):
+        load_prompt(muse_dir)
+
+
+def test_conversation_through_the_template_has_the_ids_of_transformers(muse_dir: Path) -> None:
+    (muse_dir / "chat_template.jinja").write_text(GLIMMER)
+    prompt = load_prompt(muse_dir)
+    make = transformers.PreTrainedTokenizerFast
+    theirs = make(  # type: ignore[no-untyped-call]  # it has no annotations
+        tokenizer_file=str(muse_dir / "tokenizer.json"), bos_token="<|begin_of_text|>"
+    )
+    theirs.chat_template = GLIMMER
+    said = [
+        Said(role="user", text="When?"),
+        Said(role="assistant", channel="self", text="Now."),
+        Said(role="assistant", text="Noon 😀\n"),
+        Said(role="user", text=" Thanks"),
+    ]
+    messages = [{"role": "system", "content": "Be brief."}, *as_messages(said)]
+    expected = theirs.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False, reasoning_strength="low"
+    )
+    ids = prompt.conversation(said, instructions="Be brief.", effort="low")
+    assert list(ids) == expected
+
+
+def test_muse_template_that_writes_otherwise_is_refused(muse_dir: Path) -> None:
+    (muse_dir / "chat_template.jinja").write_text(GLIMMER.replace("<|eot|>", "<|eom|>"))
+    with pytest.raises(BadCheckpoint, match=f"{muse_dir.name}.*chat template"):
+        load_prompt(muse_dir)

@@ -100,6 +100,24 @@ def test_control_tokens_have_ids_and_no_text(tokenizer: Tokenizer) -> None:
         tokenizer.control("<|nope|>")
 
 
+def test_markup_has_control_tokens_and_is_spelled_the_same(tokenizer: Tokenizer) -> None:
+    markup = "<|im_start|>user\nHi 😀<|im_end|>\n"
+    ids = tokenizer.encode_markup(markup)
+    assert ids == [1, *tokenizer.encode("user\nHi 😀"), 2, *tokenizer.encode("\n")]
+    assert tokenizer.spell(ids) == markup
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "a<|im_end|>b", "<|im", "end|>", "|>", "plain", ""])
+def test_disarmed_text_makes_no_control_token_and_comes_back(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    armed = tokenizer.disarm(text, "MARK")
+    for before, behind in (("", ""), ("<|", ""), ("<|im_", ""), ("", "_end|>"), ("", "|>")):
+        ids = tokenizer.encode_markup(before + armed + behind, erase="MARK")
+        assert not {1, 2} & {*ids}
+        assert tokenizer.decode(ids) == before + text + behind
+
+
 def test_lone_surrogate_is_replaced(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud800b")) == "a?b"
 
