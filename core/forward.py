@@ -29,9 +29,10 @@ from sensorium.core.kv_cache import block_bytes
 from sensorium.core.layer_groups import most_blocks
 from sensorium.core.models import family
 from sensorium.core.models.base import DecoderShape
-from sensorium.core.runner import DTYPES, Runner, load_runner, read_config
+from sensorium.core.runner import DTYPES, Runner, load_runner
 from sensorium.core.scheduler import LEAST_SLACK, Scheduler
 from sensorium.core.sequence import Sequence
+from sensorium.core.sources import read_config
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id")
 """Keys of config.json whose ids stand where an embedding row goes."""

@@ -1,6 +1,5 @@
 """A batch → logits: owns the decoder and its cache, and chooses device, dtype and threads."""
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -14,13 +13,14 @@ from sensorium import kernels
 from sensorium.core.batch import Batch
 from sensorium.core.capture import Capture
 from sensorium.core.config import EngineConfig, ModelsConfig
-from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
+from sensorium.core.errors import CoreError
 from sensorium.core.kv_cache import KVCache, num_blocks_in
 from sensorium.core.layers.groups import Groups, read_groups
 from sensorium.core.layers.linear import Linear, Weights
 from sensorium.core.layers.moe import ExpertLinear
 from sensorium.core.models import family
 from sensorium.core.models.base import Decoder
+from sensorium.core.sources import read_config
 from sensorium.core.weights import load_weights
 
 DTYPES = {
@@ -85,20 +85,6 @@ def load_runner(model_dir: Path, models: ModelsConfig, engine: EngineConfig) -> 
     cache_dtype = DTYPES.get(engine.cache_dtype, dtype)
     cache = new_cache(decoder, engine, dtype=cache_dtype, device=device)
     return Runner(decoder, cache, dtype=dtype)
-
-
-def read_config(model_dir: Path) -> dict[str, Any]:
-    """Parse a folder's config.json. Raises ModelNotFound and BadCheckpoint."""
-    path = model_dir / "config.json"
-    try:
-        config = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelNotFound(f"{path} is missing") from error
-    except ValueError as error:
-        raise BadCheckpoint(f"{path} isn't JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise BadCheckpoint(f"{path} must hold an object")
-    return config
 
 
 def new_cache(

@@ -14,7 +14,8 @@ from sensorium.core.config import EngineConfig
 from sensorium.core.engine import Engine
 from sensorium.core.kv_cache import KVCache
 from sensorium.core.models.muse_spark import MuseSpark
-from sensorium.core.runner import Runner, pack, read_config
+from sensorium.core.runner import Runner, pack
+from sensorium.core.sources import read_config
 from sensorium.core.weights import load_weights
 
 CPU = torch.device("cpu")
