@@ -69,6 +69,8 @@ def test_same_seed_draws_the_same() -> None:
         SamplingParams(top_p=1.5),
         SamplingParams(top_k=-1),
         SamplingParams(min_p=2.0),
+        SamplingParams(num_logprobs=-1),
+        SamplingParams(num_logprobs=21),
     ],
 )
 def test_meaningless_values_are_refused(bad: SamplingParams) -> None:
