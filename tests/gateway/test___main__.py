@@ -10,7 +10,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for command in ("serve", "talk", "transcribe", "pull", "doctor"):
+    for command in ("serve", "talk", "transcribe", "pull", "doctor", "plan"):
         assert command in text
 
 
