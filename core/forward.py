@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,6 +33,7 @@ from sensorium.core.models.base import DecoderShape
 from sensorium.core.runner import DTYPES, Runner, load_runner
 from sensorium.core.scheduler import LEAST_SLACK, Scheduler
 from sensorium.core.sequence import Sequence
+from sensorium.core.singly import run_singly
 from sensorium.core.sources import read_config
 
 PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id")
@@ -98,6 +100,9 @@ def forward(
         max_step_tokens=engine.max_step_tokens,
         window_slack=engine.window_slack,
     )
+    run = partial(runner.run, capture=capture)
+    if engine.batch_invariant:
+        run = partial(run_singly, run)
     sequence = _sequence(runner, given, block_size)
     logits = torch.empty(num_positions, runner.shape.vocab_size)  # [n, V]
     while sequence.num_due:
@@ -110,7 +115,7 @@ def forward(
             scheduled, block_size=block_size, device=runner.cache.device, sample_all=True
         )
         begin, count = sequence.num_computed, scheduled[0].count
-        logits[begin : begin + count] = runner.run(batch, capture)
+        logits[begin : begin + count] = run(batch)
         scheduler.advance(sequence, count)
         # Every position takes the same, so the first step tells what all will.
         captured = capture.num_bytes * num_positions // sequence.num_computed
@@ -200,6 +205,7 @@ def _describe(
         "model_type": str(config["model_type"]),
         "config_sha256": digest,
         "dtype": str(runner.dtype).removeprefix("torch."),
+        "weights": models.weights,
         "residual_dtype": models.residual_dtype,
         "cache_dtype": str(runner.cache.dtype).removeprefix("torch."),
         "max_step_tokens": str(engine.max_step_tokens),

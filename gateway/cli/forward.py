@@ -41,9 +41,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         choices=("auto", "bfloat16", "float16", "float32", "float8"),
         help="what keys and values are kept in",
     )
+    parser.add_argument(
+        "--weights",
+        choices=("auto", "same", "int8", "int4"),
+        help="how matrices are kept (default: as configured)",
+    )
     parser.add_argument("--chunk", type=_count, metavar="N", help="positions per step")
     parser.add_argument(
-        "--batch-invariant", action="store_true", help="compute as if batched with others"
+        "--batch-invariant",
+        action="store_true",
+        help="compute position by position, as serving does with this setting",
     )
     parser.add_argument(
         "--max-output-mib", type=_count, default=1024, metavar="N", help="refuse to write more"
@@ -94,7 +101,10 @@ def _configured(settings: Settings, args: argparse.Namespace) -> Settings:
     return dataclasses.replace(
         settings,
         models=dataclasses.replace(
-            models, decoder=model or models.decoder, dtype=args.dtype or models.dtype
+            models,
+            decoder=model or models.decoder,
+            dtype=args.dtype or models.dtype,
+            weights=args.weights or models.weights,
         ),
         engine=dataclasses.replace(
             engine,

@@ -72,6 +72,17 @@ def test_pieces_give_what_the_whole_gives(folder: Path, chunk: int) -> None:
         torch.testing.assert_close(pieces[name], expected, atol=1e-4, rtol=1e-4)
 
 
+def test_batch_invariant_pieces_are_the_whole_to_the_last_bit(folder: Path) -> None:
+    engine = dataclasses.replace(ENGINE, batch_invariant=True)
+    wanted, ids = Wanted(hidden="all"), torch.tensor(IDS)
+    whole = run(folder, engine, wanted, input_ids=ids)
+    pieces = run(folder, dataclasses.replace(engine, max_step_tokens=7), wanted, input_ids=ids)
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+    plain = run(folder, wanted=wanted, input_ids=ids)
+    torch.testing.assert_close(whole["logits"], plain["logits"], atol=1e-4, rtol=1e-4)
+    assert not torch.equal(whole["logits"], plain["logits"])
+
+
 def test_rows_stand_where_they_are_put(folder: Path) -> None:
     """Rows that are what the ids' own embeddings are change nothing; other rows change it."""
     wanted, positions = Wanted(hidden="embeds"), torch.tensor([0, 4, 5, 36])

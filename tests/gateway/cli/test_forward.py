@@ -31,13 +31,14 @@ ARGUMENTS = ["forward", "--model", "tiny", "in.safetensors", "out.safetensors"]
 
 def test_options_reach_the_engine(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--hidden", "embeds,last", "--dtype", "float32", "--cache-dtype", "float8"]
-    options += ["--chunk", "7", "--batch-invariant"]
+    options += ["--weights", "same", "--chunk", "7", "--batch-invariant"]
     assert main([*ARGUMENTS, *options]) == 0
     assert sorted(load_file("out.safetensors")) == ["hidden.1", "hidden.embeds", "logits"]
     with safe_open("out.safetensors", framework="pt") as file:
         metadata = file.metadata()
     assert metadata["model"] == "./tiny"
     assert (metadata["dtype"], metadata["cache_dtype"]) == ("float32", "float8_e4m3fn")
+    assert metadata["weights"] == "same"
     assert (metadata["max_step_tokens"], metadata["batch_invariant"]) == ("7", "true")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["logits", "[20,", "97]"]
