@@ -131,7 +131,8 @@ class _Section:
         """Refuse a value that isn't listed; list None where the field may be absent."""
         found = self._values.get(name)
         if found not in supported:
-            self.fail(name, found, " or ".join(repr(s) for s in supported if s is not None))
+            names = ["none" if value is None else repr(value) for value in supported]
+            self.fail(name, found, " or ".join(names))
 
     def count(self, name: str) -> int:
         """Return a whole number from 1 on."""
