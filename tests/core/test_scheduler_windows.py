@@ -7,6 +7,7 @@ from tiny_model import append, generate, open_sequence, prompt, run, tiny_engine
 from sensorium.core.api import AppendTokens, OpenSpan, Rollback, SequenceId, SpanId
 from sensorium.core.block_pool import BlockPool
 from sensorium.core.block_table import BlockTable
+from sensorium.core.choosing import Chooser
 from sensorium.core.engine import Engine
 from sensorium.core.kv_cache import block_bytes
 from sensorium.core.layer_groups import layer_groups
@@ -36,7 +37,7 @@ def test_a_million_positions_take_what_the_formula_says() -> None:
     tables = [BlockTable(group.window, BLOCK_SIZE) for group in groups]
     sequence = Sequence(ONE, tables=tables, max_positions=MILLION, order=1)
     sequence.put(AppendTokens(sequence_id=ONE, span_id=SpanId(1), token_ids=(1,) * MILLION))
-    sequence.settle(lambda sampling: None)
+    sequence.settle(lambda sampling: Chooser(sampling=sampling))
     peak = 0
     while sequence.num_due:
         for item in scheduler.schedule([sequence], 0.0):
