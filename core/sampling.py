@@ -46,7 +46,7 @@ def draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) -> 
     # float32: bfloat16 has too few steps near 1 for cumulative sums over a vocabulary
     probabilities = (logits.float() / params.temperature).softmax(-1)  # [V]
     if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
-        return int(torch.multinomial(probabilities, 1, generator=generator))
+        return _pick(probabilities, generator)
     kept, ids = _likeliest(probabilities, params)
     if params.top_k:
         kept = kept[: params.top_k]
@@ -55,7 +55,18 @@ def draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) -> 
     kept = kept / kept.sum()
     before = kept.cumsum(0) - kept
     kept = kept[before < params.top_p]
-    return int(ids[torch.multinomial(kept, 1, generator=generator)])
+    return int(ids[_pick(kept, generator)])
+
+
+def _pick(weights: Tensor, generator: torch.Generator) -> int:
+    """Draw an index in proportion to `weights` [n], by inverting their cumulative sum.
+
+    `torch.multinomial` draws a number per weight: 1 ms for 49 k of them, where this takes 0.1 ms.
+    """
+    sums = weights.cumsum(0, dtype=torch.float64)  # float32 would lose the last of a long tail
+    point = torch.rand(1, dtype=torch.float64, device=sums.device, generator=generator) * sums[-1]
+    place = torch.searchsorted(sums, point, right=True)  # right: never an index of weight 0
+    return min(int(place), len(weights) - 1)
 
 
 def _likeliest(probabilities: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
@@ -68,4 +79,4 @@ def _likeliest(probabilities: Tensor, params: SamplingParams) -> tuple[Tensor, T
         reaches_min = float(kept[-1]) < params.min_p * float(kept[0])
         if params.top_k or count == V or reaches_p or reaches_min:
             return kept, ids
-        count = min(V, count * 8)
+        count = min(V, count * 8) if count == _CANDIDATES else V

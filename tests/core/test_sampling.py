@@ -37,12 +37,19 @@ def test_only_the_allowed_ids_are_drawn(params: SamplingParams, expected: set[in
     assert _support(LOGITS, params) == expected
 
 
-def test_draws_follow_the_probabilities() -> None:
+@pytest.mark.parametrize("min_p", [0.0, 0.01])
+def test_draws_follow_the_probabilities(min_p: float) -> None:
     generator = torch.Generator().manual_seed(0)
-    params = SamplingParams(temperature=1.0, min_p=0.01)
+    params = SamplingParams(temperature=1.0, min_p=min_p)
     drawn = [draw(LOGITS, params, generator) for _ in range(4_000)]
     for token_id, probability in enumerate((0.1, 0.4, 0.2, 0.3)):
         assert abs(drawn.count(token_id) / 4_000 - probability) < 0.03
+
+
+def test_an_id_without_probability_is_never_drawn() -> None:
+    logits = torch.full((5,), -torch.inf)
+    logits[[1, 3]] = 0.0
+    assert _support(logits, SamplingParams(temperature=1.0)) == {1, 3}
 
 
 def test_nucleus_may_reach_past_the_first_candidates() -> None:
