@@ -12,8 +12,8 @@ from sensorium.core.errors import BadCheckpoint
 from sensorium.core.models.base import Grammar
 from sensorium.core.text import chatml_tools
 from sensorium.core.text.channels import TextStream
+from sensorium.core.text.grammars import MediaMarks
 from sensorium.core.text.history import Entry, Said, ToolCall, ToolResult
-from sensorium.core.text.media_marks import MediaMarks
 from sensorium.core.text.template import ChatTemplate
 from sensorium.core.text.tokenizer import Tokenizer
 from sensorium.core.text.tools import NO_TOOLS, ToolSet, check_name

@@ -6,7 +6,7 @@ The grammars are Lark in llguidance's dialect (`%json`, `[lazy]`, `&`, `~`).
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sensorium.core.api import Constraint
 from sensorium.core.text.history import ToolCall, ToolResult
@@ -178,7 +178,7 @@ class CallSplitter:
         return self._tools.check(name, arguments)
 
 
-def _refused(reason: Any, fault: str) -> CallRefused:
+def _refused(reason: Literal["cut", "malformed"], fault: str) -> CallRefused:
     return CallRefused(name="", reason=reason, message=f"A call was dropped: {fault}.")
 
 

@@ -1,6 +1,7 @@
-"""The prompt grammars we know, by name, and the families whose checkpoints use them."""
+"""The prompt grammars we know, the families whose checkpoints use them, and marks of media."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sensorium.core.models.base import Grammar
 
@@ -25,3 +26,16 @@ MUSE = Grammar(
 GRAMMARS: Mapping[str, Grammar] = {"chatml": CHATML, "muse": MUSE}
 GRAMMAR_OF_FAMILY: Mapping[str, str] = {"muse_spark": "muse"}
 """`model_type` of a config.json → grammar, where the family has but one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaMarks:
+    """Ids around one medium's rows: `start`, `placeholder` once per row, `end`.
+
+    `separator` stands between the groups of a video, each behind its time in words.
+    """
+
+    start: int
+    placeholder: int
+    end: int
+    separator: int | None = None

@@ -12,8 +12,8 @@ from sensorium.core.api import Constraint
 from sensorium.core.errors import BadCheckpoint, CoreError
 from sensorium.core.models.base import Grammar
 from sensorium.core.text import atem
+from sensorium.core.text.grammars import MediaMarks
 from sensorium.core.text.history import Entry, Said, ToolCall, ToolResult, turn_goes_on
-from sensorium.core.text.media_marks import MediaMarks
 from sensorium.core.text.muse_channels import Marks, MuseStream
 from sensorium.core.text.muse_tools import DEFAULT_EFFORT, EFFORTS, system_text
 from sensorium.core.text.template import ChatTemplate, as_messages
@@ -180,7 +180,8 @@ class MusePrompt:
         messages = [*self._system(instructions), {"role": "user", "content": _PROBE}]
         rendered = self._template.render(messages, tools=tools, effort=effort, reply=False)
         probe = self.entry(Said(role="user", text=_PROBE))
-        head, tail = rendered.token_ids[: -len(probe)], rendered.token_ids[-len(probe) :]
+        ids = rendered.token_ids
+        head, tail = ids[: -len(probe)], ids[-len(probe) :]
         if tail != probe or head[:2] != (self._bos, self._marks.start):
             raise BadCheckpoint(
                 "its chat template is not the grammar's: it begins with "

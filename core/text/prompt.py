@@ -16,9 +16,8 @@ from sensorium.core.errors import BadCheckpoint
 from sensorium.core.models.base import Grammar
 from sensorium.core.text.channels import ChannelStream
 from sensorium.core.text.chatml import ChatMLPrompt
-from sensorium.core.text.grammars import GRAMMAR_OF_FAMILY, GRAMMARS
+from sensorium.core.text.grammars import GRAMMAR_OF_FAMILY, GRAMMARS, MediaMarks
 from sensorium.core.text.history import Entry
-from sensorium.core.text.media_marks import MediaMarks
 from sensorium.core.text.muse import BOS, MusePrompt
 from sensorium.core.text.sandbox import Sandbox
 from sensorium.core.text.template import ChatTemplate

@@ -6,7 +6,6 @@ control tokens, a random mark parts those in texts before it runs, and is erased
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sensorium.core.text.history import (
@@ -25,12 +24,23 @@ EFFORT_NAMES = ("reasoning_effort", "reasoning_strength")
 """Families differ in the name of the variable; one that a template doesn't read harms nothing."""
 
 
-@dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a template wrote, as text and as ids."""
+    """What a template wrote."""
 
-    text: str
-    token_ids: tuple[int, ...]
+    def __init__(self, marked: str, mark: str, tokenizer: Tokenizer) -> None:
+        self._marked = marked
+        self._mark = mark
+        self._tokenizer = tokenizer
+
+    @property
+    def text(self) -> str:
+        """All of it; texts of users and control strings look the same."""
+        return self._marked.replace(self._mark, "")
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Its ids: only what the template itself wrote is a control token."""
+        return tuple(self._tokenizer.encode_markup(self._marked, erase=self._mark))
 
 
 class ChatTemplate:
@@ -58,14 +68,10 @@ class ChatTemplate:
             "eos_token": "",
         }
         if tools:
-            declared = [tool.declaration() for tool in tools]
-            variables["tools"] = self._guarded(declared, mark)
-            variables["namespaces"] = self._guarded(tools.namespaces, mark)
+            variables["tools"] = self._guarded([tool.declaration() for tool in tools], mark)
         if effort is not None:
             variables |= dict.fromkeys(EFFORT_NAMES, effort)
-        text = self._sandbox.render(variables)
-        ids = tuple(self._tokenizer.encode_markup(text, erase=mark))
-        return Rendered(text.replace(mark, ""), ids)
+        return Rendered(self._sandbox.render(variables), mark, self._tokenizer)
 
     def _guarded(self, value: Any, mark: str) -> Any:
         """Return a JSON value whose texts make no control tokens."""
