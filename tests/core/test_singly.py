@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from muse_checkpoint import cached_tiny_muse
+from muse_rig import load_muse
 from tiny_model import (
     append,
     generate,
@@ -19,19 +21,22 @@ from sensorium.core.config import EngineConfig
 from sensorium.core.engine import Engine
 from sensorium.core.kv_cache import KVCache
 from sensorium.core.models.llama import Llama
+from sensorium.core.models.muse_spark import MuseSpark
 from sensorium.core.runner import Runner
 
 LENGTHS = (3, 37, 18, 61, 1)
 NEW = 7
 
 
-def engine(model: Llama, *, num_blocks: int = 200, invariant: bool = True, **config: Any) -> Engine:
+def engine(
+    model: Llama | MuseSpark, *, num_blocks: int = 200, invariant: bool = True, **config: Any
+) -> Engine:
     settings = EngineConfig(block_size=4, batch_invariant=invariant, window_slack=4, **config)
     cache = KVCache(
         model.shape,
         num_blocks=num_blocks,
         block_size=4,
-        dtype=next(model.parameters()).dtype,
+        dtype=model.embedding.dtype,
         device=torch.device("cpu"),
     )
     return Engine(Runner(model, cache), settings, seed=0)
@@ -57,14 +62,14 @@ def written(events: list[EngineEvent], sequence_id: int) -> list[TokenLogprobs]:
     ]
 
 
-def alone(model: Llama, sequence_id: int) -> list[TokenLogprobs]:
+def alone(model: Llama | MuseSpark, sequence_id: int) -> list[TokenLogprobs]:
     """What a sequence writes in an engine of its own, its prompt in one piece."""
     subject = engine(model, max_step_tokens=128)
     ask(subject, sequence_id)
     return written(run(subject), sequence_id)
 
 
-def together(model: Llama, schedule: int, **config: Any) -> list[EngineEvent]:
+def together(model: Llama | MuseSpark, schedule: int, **config: Any) -> list[EngineEvent]:
     """Run all sequences at once; they come at random times and in random order."""
     subject = engine(model, **config)
     order = random.Random(schedule)
@@ -76,20 +81,22 @@ def together(model: Llama, schedule: int, **config: Any) -> list[EngineEvent]:
     return events + run(subject)
 
 
-@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str, scope="module")
-def model(request: pytest.FixtureRequest) -> Llama:
-    model = tiny_model(windows=(None, 6))
-    return model.to(request.param)
+@pytest.fixture(params=["llama in float32", "llama in bfloat16", "muse"], scope="module")
+def model(request: pytest.FixtureRequest) -> Llama | MuseSpark:
+    if request.param == "muse":  # a mixture of experts: neighbours share matrix products
+        return load_muse(cached_tiny_muse())
+    dtype = torch.bfloat16 if "bfloat16" in request.param else torch.float32
+    return tiny_model(windows=(None, 6)).to(dtype)
 
 
 @pytest.fixture(scope="module")
-def expected(model: Llama) -> list[list[TokenLogprobs]]:
+def expected(model: Llama | MuseSpark) -> list[list[TokenLogprobs]]:
     return [alone(model, sequence_id) for sequence_id in range(len(LENGTHS))]
 
 
 @pytest.mark.parametrize("schedule", range(3))
 def test_a_sequence_computes_the_same_bits_in_any_company(
-    model: Llama, expected: list[list[TokenLogprobs]], schedule: int
+    model: Llama | MuseSpark, expected: list[list[TokenLogprobs]], schedule: int
 ) -> None:
     events = together(model, schedule, max_step_tokens=(5, 16, 200)[schedule])
     assert all(len(logprobs) == NEW for logprobs in expected)
@@ -97,7 +104,7 @@ def test_a_sequence_computes_the_same_bits_in_any_company(
 
 
 def test_a_sequence_that_lost_its_cache_computes_the_same_bits_again(
-    model: Llama, expected: list[list[TokenLogprobs]]
+    model: Llama | MuseSpark, expected: list[list[TokenLogprobs]]
 ) -> None:
     events = together(model, 3, max_step_tokens=16, num_blocks=40)
     assert [written(events, i) for i in range(len(LENGTHS))] == expected
