@@ -259,6 +259,8 @@ class Engine:
 
     def _advance(self, scheduled: list[Scheduled], logits: torch.Tensor) -> list[EngineEvent]:
         """Count what was computed and give each sampled sequence its next token."""
+        if self._runner.shape.placeholder_ids:
+            logits[:, self._runner.shape.placeholder_ids] = float("-inf")
         sampled = [item.sequence.generation for item in scheduled if item.samples]
         choices = iter(choose(logits, [g.chooser for g in sampled if g is not None]))
         events: list[EngineEvent] = []

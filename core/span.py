@@ -69,6 +69,11 @@ def check_content(content: Content, shape: "DecoderShape") -> None:
             raise SequenceFault(
                 "bad_request", f"token ids must be from 0 to {shape.vocab_size - 1}"
             )
+        for token_id in shape.placeholder_ids:
+            if token_id in content:
+                raise SequenceFault(
+                    "bad_request", f"id {token_id} stands for a slot, which needs an embedding row"
+                )
     elif content.ndim != 2 or content.shape[1] != shape.width:
         found = list(content.shape)
         raise SequenceFault("bad_request", f"rows must be [n, {shape.width}], got {found}")

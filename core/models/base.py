@@ -16,7 +16,9 @@ class DecoderShape:
     """What the engine must know of a checkpoint; of core/batch.py's letters V, D, Hk and Dh.
 
     `windows` has an entry per layer: None if it attends to all positions, else how many it sees
-    back from a position, itself included.
+    back from a position, itself included. `placeholder_ids` are the tokens that stand for a slot in
+    a prompt's text: they have no meaning without an embedding row, so they are neither taken as
+    tokens nor ever generated.
     """
 
     vocab_size: int
@@ -25,6 +27,7 @@ class DecoderShape:
     head_dim: int
     max_positions: int
     windows: tuple[int | None, ...]
+    placeholder_ids: tuple[int, ...] = ()
 
     @property
     def num_layers(self) -> int:

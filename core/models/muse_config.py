@@ -79,6 +79,7 @@ class MuseSparkConfig:
                 head_dim=head_dim,
                 max_positions=text.count("max_position_embeddings"),
                 windows=tuple(window if k == "sliding_attention" else None for k in kinds),
+                placeholder_ids=tuple(top.count(name) for name in _PLACEHOLDERS),
             ),
             num_heads=num_heads,
             inner_width=text.count("intermediate_size"),
@@ -97,6 +98,9 @@ class MuseSparkConfig:
             output_multiplier=text.positive("output_multiplier"),
             logit_cap=text.positive("final_logit_softcapping"),
         )
+
+
+_PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id")
 
 
 def _rope(text: "_Section", num_layers: int) -> tuple[float, tuple[bool, ...]]:

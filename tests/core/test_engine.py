@@ -1,5 +1,7 @@
 """What must not change a token, and what must not outlive a request."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_model import (
@@ -498,3 +500,20 @@ def test_unexpected_fault_is_logged_and_ends_one_sequence(
     assert _failed(events) == [(1, "internal")]
     assert ids_of(events, 2) == answer(prompt(2, 9))
     assert "sequence 1 failed" in caplog.text
+
+
+def test_placeholders_are_neither_taken_nor_generated() -> None:
+    model = tiny_model()
+    likeliest = answer(prompt(3, 9), 1)[0]
+    model.shape = replace(model.shape, placeholder_ids=(likeliest, 96))
+    engine = tiny_engine(model=model)
+    for i in (1, 2):
+        open_sequence(engine, i)
+    append(engine, 1, 1, (5, 96, 7))
+    append(engine, 2, 1, prompt(3, 9))
+    generate(engine, 2, 2, 20)
+    events = run(engine)
+    (failed,) = [event for event in events if isinstance(event, Failed)]
+    assert failed.message == "id 96 stands for a slot, which needs an embedding row"
+    assert len(ids_of(events, 2)) == 20
+    assert {likeliest, 96}.isdisjoint(ids_of(events, 2))
