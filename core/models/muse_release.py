@@ -13,6 +13,9 @@ _IS_FULL = [(_NUM_LAYERS - 1 - i) % 4 == 0 for i in range(_NUM_LAYERS)]
 MUSE_SPARK_OPEN: Mapping[str, Any] = {
     "architectures": ["MuseSparkForConditionalGeneration"],
     "model_type": "muse_spark",
+    "image_token_id": 200_092,
+    "video_token_id": 200_091,
+    "audio_token_id": 200_038,
     "out_hidden_size": 6144,
     "projector_hidden_size": 4096,
     "projector_hidden_act": "gelu",
