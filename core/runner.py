@@ -115,7 +115,7 @@ def pack(
     names = decoder.weight_names()
     for name, module in decoder.named_modules():
         if isinstance(module, ExpertLinear):
-            module.pack()
+            module.pack(weights)
         elif isinstance(module, Linear):
             wanted = weights in ("auto", "int4")
             module.pack(weights, groups_of(names[f"{name}.weight"]) if wanted else None)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sensorium.core.layers.linear import Linear
+from sensorium.core.layers.linear import Linear, Weights
 from sensorium.core.layers.moe import ExpertLinear, LatentMoE, Router
 
 D, M, INNER, E, K = 20, 10, 6, 7, 3
@@ -87,3 +87,23 @@ def test_router_stays_in_float32_beside_bfloat16_matrices() -> None:
     assert router.weight.dtype == router.bias.dtype == torch.float32
     assert router.weight.keep_dtype  # type: ignore[attr-defined]  # for core/weights.py
     assert router.bias.keep_dtype  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("weights", "tolerance"), [("same", 0.005), ("auto", 0.005), ("int8", 0.02), ("int4", 0.15)]
+)
+def test_experts_may_be_kept_in_fewer_bits(weights: Weights, tolerance: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    experts = ExpertLinear(3, 64, 32).to(torch.bfloat16)
+    experts.weight.copy_(torch.randn(3, 32, 64, generator=generator) / 8)
+    rows = torch.randn(9, 64, generator=generator).bfloat16()
+    counts = torch.tensor([1, 0, 8])
+    exact = torch.cat(
+        [
+            rows[:1].float() @ experts.weight[0].float().T,
+            rows[1:].float() @ experts.weight[2].float().T,
+        ]
+    )
+    experts.pack(weights)
+    away = (experts(rows, counts).float() - exact).square().mean().sqrt() / exact.std()
+    assert tolerance / 20 < away < tolerance
