@@ -6,7 +6,7 @@ about 3.5 µs on a CPU, so an op is a piece worth fusing, not one operation.
 
 from torch.library import custom_op
 
-from sensorium.kernels import reference, reference_gates, reference_moe
+from sensorium.kernels import cpu, reference, reference_gates, reference_moe
 
 rms_norm = custom_op("sensorium::rms_norm", reference.rms_norm, mutates_args=())
 add_rms_norm = custom_op("sensorium::add_rms_norm", reference.add_rms_norm, mutates_args=())
@@ -20,9 +20,11 @@ rope_and_store = custom_op(
 decode_attention = custom_op(
     "sensorium::decode_attention", reference.decode_attention, mutates_args=()
 )
+decode_attention.register_kernel("cpu")(cpu.decode_attention)
 prefill_attention = custom_op(
     "sensorium::prefill_attention", reference.prefill_attention, mutates_args=()
 )
+prefill_attention.register_kernel("cpu")(cpu.prefill_attention)
 
 route = custom_op("sensorium::route", reference_moe.route, mutates_args=())
 dispatch_experts = custom_op(

@@ -16,7 +16,8 @@ Weights = Literal["auto", "same", "int8", "int4"]
 FEW_ROWS = 4
 """Up to so many rows 4-bit groups are the fastest form: they wait for memory alone. All matrices of
 SmolLM2-135M on a Zen 4 core, int4 and bfloat16: 128 and 54 positions/s by one, 296 and 237 by four,
-297 and 378 by eight, 269 and 512 by sixteen."""
+297 and 378 by eight, 269 and 512 by sixteen. 8-bit groups are two such matrices: for half as many.
+"""
 
 
 class Linear(nn.Module):
@@ -28,6 +29,7 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
         self._few: Callable[[Tensor], Tensor] | None = None
         self._many: Callable[[Tensor], Tensor] | None = None
+        self._num_few = FEW_ROWS
 
     def pack(
         self,
@@ -50,6 +52,7 @@ class Linear(nn.Module):
             self._few = self._many = Reordered(weight)
             if weights == "auto" and groups is not None and fits:
                 self._few = Int4Groups(groups)
+                self._num_few = FEW_ROWS * 4 // groups.bits
         else:
             return
         del self.weight
@@ -58,4 +61,4 @@ class Linear(nn.Module):
         """[T, in] → [T, out]."""
         if self._few is None or self._many is None:
             return F.linear(x, self.weight)
-        return self._few(x) if len(x) <= FEW_ROWS else self._many(x)
+        return self._few(x) if len(x) <= self._num_few else self._many(x)
