@@ -25,23 +25,34 @@ class Chooser:
     """How one generation chooses; it belongs to the generation and outlives the loss of its cache.
 
     `generator` is None for greedy choice, `matcher` where nothing is prescribed. Both carry state.
+    `barred` ids are never chosen.
     """
 
     sampling: SamplingParams
     generator: torch.Generator | None = None
     matcher: "Matcher | None" = None
+    barred: tuple[int, ...] = ()
 
 
 class Choosers:
     """Makes the choosers of an engine's generations."""
 
     def __init__(
-        self, device: torch.device, *, seed: int | None, grammars: "Grammars | None"
+        self,
+        device: torch.device,
+        *,
+        seed: int | None,
+        grammars: "Grammars | None",
+        barred: tuple[int, ...] = (),
     ) -> None:
-        """`seed` makes those repeatable that name none; without `grammars` nothing constrains."""
+        """`seed` makes those repeatable that name none; without `grammars` nothing constrains.
+
+        None of them ever chooses one of the `barred` ids.
+        """
         self._device = device
         self._seeds = random.Random(seed)
         self._grammars = grammars
+        self._barred = barred
 
     def check(self, sampling: SamplingParams) -> None:
         """Raise SequenceFault for what can't be served; else begin to compile its constraint."""
@@ -54,7 +65,12 @@ class Choosers:
         if sampling.temperature > 0:
             seed = self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed % 2**63
             generator = torch.Generator(self._device).manual_seed(seed)
-        return Chooser(sampling=sampling, generator=generator, matcher=self._matcher(sampling))
+        return Chooser(
+            sampling=sampling,
+            generator=generator,
+            matcher=self._matcher(sampling),
+            barred=self._barred,
+        )
 
     def _matcher(self, sampling: SamplingParams) -> "Matcher | None":
         if sampling.constraint is None:
@@ -79,9 +95,9 @@ def choose(logits: Tensor, choosers: Sequence[Chooser]) -> list[Choice | Sequenc
     In the place of a row that can't go on stands its fault; None where its grammar is still being
     compiled, so that the row must be asked for again.
 
-    In this order: the constraint's mask, then temperature, top-k, min-p and top-p. Log
-    probabilities are those of the model itself: of the logits as they are. Advances generators and
-    matchers.
+    In this order: barred ids and the constraint's mask, then temperature, top-k, min-p and top-p.
+    Log probabilities are those of the model itself: of the logits as they are. Advances generators
+    and matchers.
     """
     best, finite = greedy(logits)
     choices: list[Choice | SequenceFault | None] = []
@@ -100,12 +116,16 @@ def _choose_one(chooser: Chooser, logits: Tensor, best_id: int) -> Choice | None
     """Choose from one row [V], whose largest value stands at `best_id`."""
     sampling, matcher = chooser.sampling, chooser.matcher
     permitted, token_id = logits, best_id
+    is_greedy = chooser.generator is None and matcher is None
+    if chooser.barred and (not is_greedy or best_id in chooser.barred):
+        permitted = logits.index_fill(0, logits.new_tensor(chooser.barred).long(), float("-inf"))
+        token_id = int(permitted.argmax())
     if matcher is not None:
         if not matcher.is_ready:
             return None
         allowed = matcher.allowed()
         if allowed is not None:
-            permitted = logits.masked_fill(~allowed.to(logits.device), float("-inf"))
+            permitted = permitted.masked_fill(~allowed.to(logits.device), float("-inf"))
             token_id = int(permitted.argmax())
             if not bool(permitted[token_id].isfinite()):
                 reason = "the model rules out every token that the constraint allows"

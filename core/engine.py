@@ -113,10 +113,9 @@ class Engine:
         self._sequences: dict[SequenceId, Sequence] = {}
         self._inbox: deque[OpenSequence | _Posted] = deque()
         self._num_opened = 0
-        self._placeholders = torch.tensor(
-            shape.placeholder_ids, dtype=torch.long, device=cache.device
+        self._choosers = Choosers(
+            cache.device, seed=seed, grammars=grammars, barred=shape.placeholder_ids
         )
-        self._choosers = Choosers(cache.device, seed=seed, grammars=grammars)
 
     # --- any thread -----------------------------------------------------------------------------
 
@@ -262,8 +261,6 @@ class Engine:
 
     def _advance(self, scheduled: list[Scheduled], logits: torch.Tensor) -> list[EngineEvent]:
         """Count what was computed and give each sampled sequence its next token."""
-        if len(self._placeholders):
-            logits = logits.index_fill(1, self._placeholders, float("-inf"))
         sampled = [item.sequence.generation for item in scheduled if item.samples]
         choices = iter(choose(logits, [g.chooser for g in sampled if g is not None]))
         events: list[EngineEvent] = []

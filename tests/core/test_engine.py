@@ -502,7 +502,8 @@ def test_unexpected_fault_is_logged_and_ends_one_sequence(
     assert "sequence 1 failed" in caplog.text
 
 
-def test_placeholders_are_neither_taken_nor_generated() -> None:
+@pytest.mark.parametrize("temperature", [0.0, 3.0])
+def test_placeholders_are_neither_taken_nor_generated(temperature: float) -> None:
     model = tiny_model()
     likeliest = answer(prompt(3, 9), 1)[0]
     model.shape = replace(model.shape, placeholder_ids=(likeliest, 96))
@@ -511,9 +512,9 @@ def test_placeholders_are_neither_taken_nor_generated() -> None:
         open_sequence(engine, i)
     append(engine, 1, 1, (5, 96, 7))
     append(engine, 2, 1, prompt(3, 9))
-    generate(engine, 2, 2, 20)
+    generate(engine, 2, 2, 100, temperature=temperature)
     events = run(engine)
     (failed,) = [event for event in events if isinstance(event, Failed)]
     assert failed.message == "id 96 stands for a slot, which needs an embedding row"
-    assert len(ids_of(events, 2)) == 20
+    assert len(ids_of(events, 2)) == 100
     assert {likeliest, 96}.isdisjoint(ids_of(events, 2))
