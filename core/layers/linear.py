@@ -23,9 +23,10 @@ SmolLM2-135M on a Zen 4 core, int4 and bfloat16: 128 and 54 positions/s by one, 
 class Linear(nn.Module):
     """y = x Wᵀ; `weight` is [out, in] until it is packed."""
 
-    def __init__(self, in_features: int, out_features: int) -> None:
-        """Leave the weight to be loaded."""
+    def __init__(self, in_features: int, out_features: int, *, least_bits: int = 4) -> None:
+        """Leave the weight to be loaded; it is never rounded to fewer than `least_bits` bits."""
         super().__init__()
+        self._least_bits = least_bits
         self.weight = nn.Parameter(torch.empty(out_features, in_features), requires_grad=False)
         self._few: Callable[[Tensor], Tensor] | None = None
         self._many: Callable[[Tensor], Tensor] | None = None
@@ -42,9 +43,11 @@ class Linear(nn.Module):
         are the same matrix as the checkpoint has it. "auto" is "same", and with `groups` these for
         few rows beside it. What the processor or torch has no kernel for stays as it is.
         """
+        if weights == "int4" and self._least_bits > 4:
+            weights, groups = "int8", None
         weight = self.weight.detach()
         fits = weight.dtype is torch.bfloat16 and Int4Groups.takes(*weight.shape)
-        if weights == "int8" and weight.dtype is torch.bfloat16:
+        if weights == "int8" and weight.dtype is torch.bfloat16 and Int8Rows.takes(weight.shape[1]):
             self._few = self._many = Int8Rows(weight)
         elif weights == "int4" and fits:
             self._few = self._many = Int4Groups(groups or quantized(weight))

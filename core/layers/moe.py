@@ -59,7 +59,7 @@ class ExpertLinear(nn.Module):
         """
         dtype, matrices = self.weight.dtype, self.weight.detach()
         half = dtype is torch.bfloat16
-        if weights == "int8" and half:
+        if weights == "int8" and half and Int8Rows.takes(matrices.shape[2]):
             self._packed = [Int8Rows(matrix) for matrix in matrices]
         elif weights == "int4" and half and Int4Groups.takes(*matrices.shape[1:]):
             self._packed = [Int4Groups(quantized(matrix)) for matrix in matrices]
@@ -101,12 +101,13 @@ class LatentMoE(nn.Module):
         """Leave the weights to be loaded. `width` is D, `expert_width` M."""
         super().__init__()
         self.router = router
-        self.enter = Linear(width, expert_width)
+        # In 4 bits these projections make the model repeat itself.
+        self.enter = Linear(width, expert_width, least_bits=8)
         self.enter_norm = NormScale(expert_width, eps, offset=1)
         self.gate_up = ExpertLinear(num_experts, expert_width, 2 * inner_width)
         self.down = ExpertLinear(num_experts, inner_width, expert_width)
         self.expert_norm = NormScale(expert_width, post_eps, offset=1)
-        self.leave = Linear(expert_width, width)
+        self.leave = Linear(expert_width, width, least_bits=8)
         self._num_experts = num_experts
 
     def forward(self, x: Tensor, observe: Observer | None = None) -> Tensor:

@@ -31,7 +31,8 @@ class GatedAttention(nn.Module):
     ) -> None:
         """Leave the weights to be loaded; normed queries are multiplied by `q_factor`."""
         super().__init__()
-        self.qkv_gate = Linear(width, 2 * (num_heads + num_kv_heads) * head_dim)
+        # In 4 bits the gate makes the model repeat itself.
+        self.qkv_gate = Linear(width, 2 * (num_heads + num_kv_heads) * head_dim, least_bits=8)
         self.out = Linear(num_heads * head_dim, width)
         self._head_dim = head_dim
         self._num_qkv = (num_heads + 2 * num_kv_heads) * head_dim

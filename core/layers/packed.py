@@ -47,6 +47,11 @@ class Int8Rows:
         """[T, in] → [T, out], bfloat16."""
         return torch.ops.aten._weight_int8pack_mm(x, self._q, self._scale)
 
+    @staticmethod
+    def takes(in_features: int) -> bool:
+        """Tell whether torch multiplies such rows; of others it reads past the end."""
+        return in_features % 16 == 0
+
 
 class Int4Groups:
     """4-bit values in groups of 32: w = (q - 8) · scale + zero, scale and zero in bfloat16.

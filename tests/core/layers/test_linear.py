@@ -95,3 +95,20 @@ def test_shape_without_a_4_bit_kernel_keeps_its_type() -> None:
 def test_constant_group_is_quantized_to_itself() -> None:
     weight = torch.full((16, 32), 0.25)
     assert torch.equal(quantized(weight).dequantized(), weight)
+
+
+def test_matrix_that_needs_8_bits_keeps_them_where_4_are_asked_for() -> None:
+    linear = Linear(IN, OUT, least_bits=8).to(torch.bfloat16)
+    linear.weight.copy_(random_linear(torch.bfloat16).weight)
+    x = inputs(4, torch.bfloat16)
+    expected = x.float() @ linear.weight.float().T
+    linear.pack("int4")
+    assert (linear(x).float() - expected).norm() < 0.01 * expected.norm()
+
+
+def test_rows_without_an_8_bit_kernel_keep_their_type() -> None:
+    linear = random_linear(torch.bfloat16, 24, 40)  # torch would read past the end of these
+    x = inputs(33, torch.bfloat16, 40)
+    expected = linear(x)
+    linear.pack("int8")
+    torch.testing.assert_close(linear(x), expected, atol=2e-1, rtol=0)
