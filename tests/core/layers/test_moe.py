@@ -85,8 +85,8 @@ def test_observer_is_told_the_choice_that_was_made() -> None:
 def test_router_stays_in_float32_beside_bfloat16_matrices() -> None:
     router = _moe(torch.bfloat16).router
     assert router.weight.dtype == router.bias.dtype == torch.float32
-    assert router.weight.keep_dtype  # type: ignore[attr-defined]  # for core/weights.py
-    assert router.bias.keep_dtype  # type: ignore[attr-defined]
+    for parameter in router.parameters():
+        assert parameter.keep_dtype  # type: ignore[attr-defined]  # for core/weights.py
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -89,14 +89,15 @@ def test_logits_stay_below_the_cap() -> None:
     assert logits.abs().max() == 20
 
 
-def test_settings_decide_the_type_of_the_stream() -> None:
-    engine = EngineConfig(threads=1, cache_mib=1)
-    for setting, expected in (("float32", torch.float32), ("same", None)):
-        models = ModelsConfig(dtype="bfloat16", residual_dtype=setting)  # type: ignore[arg-type]
-        runner = load_runner(cached_tiny_muse(), models, engine)
-        decoder = runner._decoder
-        assert isinstance(decoder, MuseSpark)
-        assert decoder.residual_dtype == expected
+@pytest.mark.parametrize(("setting", "expected"), [("float32", torch.float32), ("same", None)])
+def test_settings_decide_the_type_of_the_stream(
+    setting: Literal["float32", "same"], expected: torch.dtype | None
+) -> None:
+    models = ModelsConfig(dtype="bfloat16", residual_dtype=setting)
+    runner = load_runner(cached_tiny_muse(), models, EngineConfig(threads=1, cache_mib=1))
+    decoder = runner._decoder
+    assert isinstance(decoder, MuseSpark)
+    assert decoder.residual_dtype == expected
 
 
 @pytest.mark.parametrize("max_step_tokens", [64, 5, 1])
