@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 from peers.contestant import Contestant
-from peers.environments import python_of
+from peers.environments import RECIPES, python_of
 from peers.machine import Others, read_bandwidth
 from peers.muse import write_muse
 from peers.pipe import Request, Stamps
@@ -300,7 +300,7 @@ def main() -> None:
     without = PEERS if args.profile else set(args.without.split(","))
     torch.set_num_threads(args.threads)
     folder = resolve(args.model).resolve()
-    for peer in {"vllm", "llama"} - without:
+    for peer in RECIPES.keys() - without if "A" in args.parts else ():
         python_of(peer)  # before the time counts
     begin = time.monotonic()
     results: list[Figures] = []

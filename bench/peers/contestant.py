@@ -1,6 +1,8 @@
 """The bench's end of the line to one contestant: starts it, asks it, ends it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,7 @@ class Contestant:
             stderr=self._log,
             text=True,
             cwd="/",  # vLLM's own children import from where they stand
+            start_new_session=True,  # so that they end with it
         )
         self._reply(limit_s)
 
@@ -65,10 +68,10 @@ class Contestant:
         return str(self._ask("profile", requests, len(requests), limit_s)["profile"])
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """End the process and its children, whatever they do."""
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
             self._process = None
 
     def _ask(
@@ -87,7 +90,7 @@ class Contestant:
         """Read a line; RuntimeError with the end of the log if none comes in time."""
         assert self._process is not None
         assert self._process.stdout is not None
-        watchdog = threading.Timer(limit_s, self._process.kill)
+        watchdog = threading.Timer(limit_s, os.killpg, (self._process.pid, signal.SIGKILL))
         watchdog.start()
         line = self._process.stdout.readline()
         watchdog.cancel()
