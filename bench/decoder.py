@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -297,6 +298,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ended by another: end the contestants
     without = PEERS if args.profile else set(args.without.split(","))
     torch.set_num_threads(args.threads)
     folder = resolve(args.model).resolve()
