@@ -31,6 +31,7 @@ from sensorium.core.api import (
     SequenceId,
     SpanClosed,
     SpanId,
+    TokenLogprobs,
     TurnEnded,
     Usage,
 )
@@ -311,11 +312,15 @@ class FakeEngine:
             if self.held and start > 0:
                 return
             generation.position = min(start + self.chunk, limit)
+            token_ids = tuple(generation.token_ids[start : generation.position])
+            count = generation.request.sampling.num_logprobs
+            logprobs = () if count is None else tuple(fake_logprobs(i, count) for i in token_ids)
             self.emit(
                 Generated(
                     sequence_id=sequence.sequence_id,
                     span_id=generation.request.span_id,
-                    token_ids=tuple(generation.token_ids[start : generation.position]),
+                    token_ids=token_ids,
+                    logprobs=logprobs,
                 )
             )
 
@@ -345,6 +350,12 @@ class FakeEngine:
             on_events(events)
         else:
             loop.call_soon(on_events, events)
+
+
+def fake_logprobs(token_id: int, count: int) -> TokenLogprobs:
+    """Return that a token has the logprob -id / 1000, and that the first ids are the likeliest."""
+    top = tuple((likely, -likely / 1000) for likely in range(count))
+    return TokenLogprobs(logprob=-token_id / 1000, top=top)
 
 
 def spread_words(text: str, seconds: float) -> tuple[Word, ...]:

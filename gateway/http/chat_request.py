@@ -1,44 +1,20 @@
 """The body of `POST /v1/chat/completions`: what of OpenAI's schema means something here."""
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from sensorium.core.api import SamplingParams
+from sensorium.core.api import Constraint, SamplingParams
 from sensorium.gateway.errors import PeerError
+from sensorium.gateway.http.chat_messages import Message
+from sensorium.gateway.http.chat_tools import ToolUse, tool_use
 
 MAX_STOPS = 4
-_ROLES = ("system", "developer", "user", "assistant")
-
-
-class ContentPart(Struct):
-    """One part of a message; only `text` is taken."""
-
-    type: str
-    text: str = ""
-
-
-class Message(Struct):
-    """One message. `content` may be absent only where it stands for nothing."""
-
-    role: str
-    content: str | list[ContentPart] | None = None
-    tool_calls: list[Any] | None = None
-
-    def text(self, index: int) -> str:
-        """Return the message's text; raises PeerError for content that isn't text."""
-        if isinstance(self.content, str):
-            return self.content
-        for part in self.content or []:
-            if part.type != "text":
-                raise PeerError(
-                    "unsupported_content",
-                    f"Content of type {part.type[:50]!r} isn't taken here, only 'text'.",
-                    param=f"messages[{index}].content",
-                )
-        return "".join(part.text for part in self.content or [])
+MAX_TOP_LOGPROBS = 20
+"""OpenAI's limit, and the engine's."""
 
 
 class StreamOptions(Struct):
@@ -58,29 +34,60 @@ class ChatRequest(Struct):
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
-    n: int | None = None
-    response_format: dict[str, Any] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     tools: list[Any] | None = None
-    functions: list[Any] | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    n: int | None = None
+    functions: list[Any] | None = None
+    function_call: Any = None
     logit_bias: dict[str, float] | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     modalities: list[str] | None = None
     audio: dict[str, Any] | None = None
     web_search_options: dict[str, Any] | None = None
+    verbosity: str | None = None
 
     def stops(self) -> tuple[str, ...]:
         """Return the strings that end the answer."""
         wanted = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(text for text in wanted if text)
 
+    def tool_use(self) -> ToolUse:
+        """Return which tools the model is given; raises PeerError."""
+        parallel = self.parallel_tool_calls is not False
+        return tool_use(self.tools or [], self.tool_choice, parallel=parallel)
+
+    def effort(self, known: Sequence[str]) -> str | None:
+        """Return the level of reasoning, None if it is the model's choice.
+
+        Raises PeerError unless it is one of the model's `known` ones.
+        """
+        if self.reasoning_effort is None or self.reasoning_effort in known:
+            return self.reasoning_effort
+        told = "This model has no levels of reasoning; leave it out."
+        if known:
+            levels = f"the levels of this model are {', '.join(known)}"
+            told = f"There is no level {self.reasoning_effort[:50]!r}; {levels}."
+            if self.reasoning_effort in ("none", "minimal"):
+                told = f"Reasoning can't be switched off; {levels}."
+        raise PeerError("invalid_value", told, param="reasoning_effort")
+
     def sampling(
-        self, *, default_tokens: int, room: int, stop_token_ids: tuple[int, ...]
+        self,
+        *,
+        default_tokens: int,
+        room: int,
+        stop_token_ids: tuple[int, ...],
+        constraint: Constraint | None = None,
     ) -> SamplingParams:
         """Return how to sample; greedy unless the request names a temperature.
 
@@ -91,30 +98,13 @@ class ChatRequest(Struct):
             max_tokens=min(wanted, room),
             temperature=self.temperature or 0.0,
             top_p=1.0 if self.top_p is None else self.top_p,
+            top_k=self.top_k or 0,
+            min_p=self.min_p or 0.0,
             seed=self.seed,
             stop_token_ids=stop_token_ids,
+            num_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            constraint=constraint,
         )
-
-    def turns(self) -> list[tuple[Literal["system", "user", "assistant"], str]]:
-        """Return roles and texts; raises PeerError for roles and contents that can't be served."""
-        turns: list[tuple[Literal["system", "user", "assistant"], str]] = []
-        for index, message in enumerate(self.messages):
-            text = message.text(index)
-            match message.role:
-                case "system" | "developer":
-                    turns.append(("system", text))
-                case "user":
-                    turns.append(("user", text))
-                case "assistant" if not message.tool_calls:
-                    turns.append(("assistant", text))
-                case _:
-                    raise PeerError(
-                        "unsupported_role",
-                        f"Messages of role {message.role[:50]!r} and tool calls aren't taken here; "
-                        f"roles are {', '.join(_ROLES)}.",
-                        param=f"messages[{index}].role",
-                    )
-        return turns
 
 
 _DECODER = msgspec.json.Decoder(ChatRequest)
@@ -130,6 +120,8 @@ def parse_chat(body: bytes) -> ChatRequest:
         raise PeerError("invalid_value", f"{message}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PeerError("invalid_json", f"The body isn't valid JSON: {error}.") from None
+    except RecursionError:
+        raise PeerError("invalid_json", "The body is nested too deeply.") from None
     _refuse_unsupported(request)
     return request
 
@@ -141,26 +133,30 @@ def _missing(message: str) -> str | None:
 
 def _refuse_unsupported(request: ChatRequest) -> None:
     """Raise PeerError for a field that would change the answer and can't be honoured."""
-    form = (request.response_format or {}).get("type", "text")
+    absent = "leave it out"
     unsupported = {
-        "n": request.n not in (None, 1),
-        "tools": bool(request.tools),
-        "functions": bool(request.functions),
-        "tool_choice": request.tool_choice not in (None, "none", "auto"),
-        "response_format": form != "text",
-        "logprobs": bool(request.logprobs),
-        "top_logprobs": bool(request.top_logprobs),
-        "logit_bias": bool(request.logit_bias),
-        "frequency_penalty": bool(request.frequency_penalty),
-        "presence_penalty": bool(request.presence_penalty),
-        "modalities": any(modality != "text" for modality in request.modalities or []),
-        "audio": bool(request.audio),
-        "web_search_options": request.web_search_options is not None,
+        "n": (request.n not in (None, 1), "it must be 1"),
+        "functions": (bool(request.functions), "declare them as 'tools'"),
+        "function_call": (request.function_call not in (None, "none"), "use 'tool_choice'"),
+        "top_logprobs": (
+            bool(request.top_logprobs) and not request.logprobs,
+            "it needs 'logprobs': true",
+        ),
+        "logit_bias": (bool(request.logit_bias), absent),
+        "frequency_penalty": (bool(request.frequency_penalty), "it must be 0"),
+        "presence_penalty": (bool(request.presence_penalty), "it must be 0"),
+        "modalities": (
+            any(modality != "text" for modality in request.modalities or []),
+            'it must be ["text"]',
+        ),
+        "audio": (bool(request.audio), absent),
+        "web_search_options": (request.web_search_options is not None, absent),
+        "verbosity": (request.verbosity not in (None, "medium"), absent),
     }
-    for name, refused in unsupported.items():
+    for name, (refused, right) in unsupported.items():
         if refused:
             raise PeerError(
                 "unsupported_parameter",
-                f"{name!r} isn't supported with this value here; leave it out.",
+                f"{name!r} isn't supported with this value here: {right}.",
                 param=name,
             )

@@ -41,6 +41,7 @@ class RequestSequence:
         self._sequences = sequences
         self._span_ids = count(1)
         self._events: asyncio.Queue[EngineEvent] = asyncio.Queue()
+        self._constrained_by = ""
 
     def hear(self, events: Iterable[EngineEvent]) -> None:
         """Queue the sequence's events; bounded by what the request asked for."""
@@ -68,8 +69,12 @@ class RequestSequence:
             pts += len(samples)
         self.submit(CloseSpan(sequence_id=self._id, span_id=span_id))
 
-    def generate(self, sampling: SamplingParams) -> None:
-        """Sample an answer; it ends with `TurnEnded`."""
+    def generate(self, sampling: SamplingParams, *, constrained_by: str = "") -> None:
+        """Sample an answer; it ends with `TurnEnded`.
+
+        `constrained_by` names the client's field that is to blame for a constraint it can't follow.
+        """
+        self._constrained_by = constrained_by
         self.submit(Generate(sequence_id=self._id, span_id=self._span(), sampling=sampling))
 
     def interrupt(self) -> None:
@@ -96,7 +101,7 @@ class RequestSequence:
         """Return the next event; raises the GatewayError that a failure of the engine means."""
         event = await self._events.get()
         if isinstance(event, Failed):
-            raise failure(event)
+            raise failure(event, self._constrained_by)
         return event
 
     async def end(self) -> None:
@@ -124,10 +129,16 @@ async def open_sequence(services: Services) -> AsyncIterator[RequestSequence]:
         await sequence.end()
 
 
-def failure(event: Failed) -> GatewayError:
-    """Return what a failed sequence means for the client of a request."""
+def failure(event: Failed, constrained_by: str = "") -> GatewayError:
+    """Return what a failed sequence means for the client of a request.
+
+    The engine calls a request bad only for its constraint, the one thing in it that clients write.
+    """
     if event.code in _BUSY_CODES:
         return CapacityError(event.code, event.message)
     if event.code == "context_full":
         return PeerError("context_length_exceeded", event.message, param="messages")
+    if event.code == "bad_request" and constrained_by:
+        message = f"{constrained_by!r} can't be kept to: {event.message}."
+        return PeerError("invalid_value", message, param=constrained_by)
     return InternalError("internal_error", "The engine failed on this request.")
