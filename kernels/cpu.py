@@ -5,6 +5,28 @@ import torch.nn.functional as F
 
 from sensorium.kernels import reference
 
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Norm as `reference.rms_norm`; one row by layer norm, which is one operator where that is six.
+
+    The mean of (x, -x) is 0 and its variance mean(x²), so its layer norm is (norm(x), -norm(x)): in
+    8 µs instead of 13 for 576 values. Float32 would differ in its last bit, bfloat16 hardly ever.
+    """
+    if x.shape[0] != 1 or not x.dtype is weight.dtype is torch.bfloat16:
+        return reference.rms_norm(x, weight, eps)
+    D = x.shape[1]
+    twice = torch.cat((x, x.neg()))  # [2, D]
+    return torch.layer_norm(twice, (2, D), weight.expand(2, D), None, eps, False)[:1]
+
+
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Add and norm as `reference.add_rms_norm`."""
+    total = x + residual
+    return rms_norm(total, weight, eps), total
+
+
 _FEW_SEQUENCES = 4
 """Below so many sequences the start of two batched products costs more than it saves.
 

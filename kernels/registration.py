@@ -1,10 +1,11 @@
 """How an op becomes one that PyTorch dispatches by the device of its tensors.
 
-`torch.library.custom_op` does the same with checks in Python at every call: 6 µs for the eight
-arguments of `rope_and_store` where this takes 3, half a millisecond in a step of thirty layers.
+On the CPU its kernel is called directly: the dispatcher, which looks at every argument and goes
+back to Python, costs 3 µs a call, and a decode step of thirty layers makes 270 calls.
 """
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -21,13 +22,20 @@ def custom_op(
     mutates_args: Iterable[str],
     cpu: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Define the op `name` and return it; `reference` serves every device that has no own kernel.
+    """Define the op `name`; `reference` serves every device that has no own kernel.
 
     `mutates_args` names the arguments that it writes to, `cpu` is the kernel of that device.
+    Returns a function of positional arguments, of which the first is a tensor.
     """
     _library.define(name + infer_schema(reference, mutates_args=list(mutates_args)))
     _library.impl(name, reference, "CompositeExplicitAutograd")
     if cpu is not None:
         _library.impl(name, cpu, "CPU")
     op: Callable[..., Any] = getattr(getattr(torch.ops, _NAMESPACE), name).default
-    return op
+    on_cpu = cpu or reference
+
+    @wraps(reference)
+    def call(first: torch.Tensor, *others: Any) -> Any:
+        return on_cpu(first, *others) if first.is_cpu else op(first, *others)
+
+    return call

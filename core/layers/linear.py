@@ -64,4 +64,4 @@ class Linear(nn.Module):
         """[T, in] → [T, out]."""
         if self._few is None or self._many is None:
             return F.linear(x, self.weight)
-        return self._few(x) if len(x) <= self._num_few else self._many(x)
+        return self._few(x) if x.shape[0] <= self._num_few else self._many(x)

@@ -70,3 +70,16 @@ def test_long_prefill_takes_no_memory_for_its_scores(monkeypatch: pytest.MonkeyP
     expected = cpu.prefill_attention(*arguments)
     monkeypatch.setattr(cpu, "_MOST_SCORES", 100)
     torch.testing.assert_close(cpu.prefill_attention(*arguments), expected)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_norm_of_few_rows_is_the_reference_but_for_one_rounding(rows: int, size: float) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x, residual = (torch.randn(2, rows, 96, generator=generator) * size).bfloat16()
+    weight = torch.randn(96, generator=generator).bfloat16()
+    normed, total = cpu.add_rms_norm(x, residual, weight, 1e-5)
+    wanted, wanted_total = reference.add_rms_norm(x, residual, weight, 1e-5)
+    assert torch.equal(total, wanted_total)
+    assert normed.shape == wanted.shape
+    torch.testing.assert_close(normed, wanted, rtol=2**-7, atol=0)
