@@ -25,13 +25,13 @@ def prompt_ids(
     """Return the ids of a prompt that leaves room for an answer; raises PeerError.
 
     A system message that comes first is the instructions; without one they are the default ones.
+    `tools` are bounded by whoever made them.
     """
     instructions = default_instructions
     match entries:
         case [Said(role="system", text=text), *rest]:
             instructions, entries = text, rest
     num_chars = sum(map(_num_chars, entries)) + len(instructions or "")
-    num_chars += sum(len(json.dumps(tool.declaration())) for tool in tools)
     ids: tuple[int, ...] = ()
     if num_chars <= max_positions * _MAX_CHARS_PER_POSITION:
         try:

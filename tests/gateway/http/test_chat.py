@@ -10,7 +10,7 @@ from fakes import FakeEngine
 from starlette.types import Message
 from tiny_text import tiny_prompt
 
-from sensorium.core.api import AppendTokens, Generate
+from sensorium.core.api import AppendTokens, Generate, Interrupt
 from sensorium.gateway.settings import GatewaySettings, SessionSettings, Settings
 
 PATH = "/v1/chat/completions"
@@ -83,6 +83,7 @@ async def test_stop_string_ends_the_answer_before_it(stream: bool) -> None:
         [choice] = response.json()["choices"]
         text, reason = choice["message"]["content"], choice["finish_reason"]
     assert (text, reason) == ("one two", "stop")
+    assert any(isinstance(request, Interrupt) for request in engine.requests)
 
 
 async def test_limit_of_tokens_is_a_finish_reason() -> None:

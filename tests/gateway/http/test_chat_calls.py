@@ -9,7 +9,7 @@ from app_rig import fake_engine, http_client, make_app, until
 from fakes import FakeEngine
 from tiny_text import tiny_muse_prompt, tiny_muse_tokenizer, tiny_prompt
 
-from sensorium.core.api import AppendTokens, Failed, Generate, SamplingParams
+from sensorium.core.api import AppendTokens, Failed, Generate, Interrupt, SamplingParams
 from sensorium.core.text.history import Said, ToolCall, ToolResult
 from sensorium.core.text.prompt import Prompt
 from sensorium.core.text.tools import parse_tools
@@ -79,8 +79,10 @@ async def test_call_that_the_limit_cuts_is_not_shown(stream: bool) -> None:
 
 
 async def test_one_call_ends_the_answer_unless_parallel() -> None:
-    _, body = await post(fake_engine(reply=CALLS), {**ASK, "parallel_tool_calls": False})
+    engine = fake_engine(reply=CALLS)
+    _, body = await post(engine, {**ASK, "parallel_tool_calls": False})
     assert made(body["choices"][0]["message"]["tool_calls"]) == MADE[:1]
+    assert any(isinstance(request, Interrupt) for request in engine.requests)
 
 
 async def test_history_and_tools_are_in_the_prompt() -> None:

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fakes import fake_logprobs
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_text import (
@@ -24,27 +23,36 @@ from sensorium.core.text.tokenizer import Tokenizer
 from sensorium.core.text.tools import parse_tools
 from sensorium.gateway.http.chat_answer import AnswerReader, Called, Shown
 from sensorium.gateway.http.chat_logprobs import AnswerTokens, ChosenToken, as_openai
+from sensorium.gateway.http.chat_tools import ToolUse
 
 TOOLS = parse_tools([{"type": "function", "function": {"name": "f"}}])
+USE = ToolUse(tools=TOOLS, callable_tools=TOOLS)
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 
 
 def read(
     tokenizer: Tokenizer, stream: ChannelStream, ids: list[int], stops: tuple[str, ...] = ()
 ) -> list[Shown | Called]:
-    """Read ids one by one, as the engine sends them."""
-    reader = AnswerReader(stream, stops=stops, tokens=AnswerTokens(tokenizer))
-    pieces = [piece for i in ids for piece in reader.push([i], [fake_logprobs(i, 0)])]
+    """Read ids one by one, as the engine sends them; a token's place is in its logprob."""
+    reader = AnswerReader(stream, use=USE, stops=stops, tokens=AnswerTokens(tokenizer))
+    pieces: list[Shown | Called] = []
+    for place, token_id in enumerate(ids):
+        pieces += reader.push([token_id], [TokenLogprobs(logprob=float(-place))])
     return pieces + reader.finish(cut=False)
 
 
-def assert_listed(tokenizer: Tokenizer, pieces: list[Shown | Called]) -> None:
-    """The tokens of all pieces joined are the text of all pieces, and each keeps its own."""
-    shown = [piece for piece in pieces if isinstance(piece, Shown)]
-    tokens = [token for piece in shown for token in piece.tokens]
-    text = "".join(piece.text for piece in shown)
-    assert tokenizer.decode([token.token_id for token in tokens]) == text
-    assert all(token.logprobs == fake_logprobs(token.token_id, 0) for token in tokens)
+def places(pieces: list[Shown | Called]) -> list[int]:
+    """Return where in the generation the listed tokens stand."""
+    tokens = [token for piece in pieces if isinstance(piece, Shown) for token in piece.tokens]
+    return [int(-token.logprobs.logprob) for token in tokens]
+
+
+def assert_listed(tokenizer: Tokenizer, ids: list[int], pieces: list[Shown | Called]) -> None:
+    """The tokens of each piece joined are its text."""
+    listed = places(pieces)
+    assert listed == sorted(set(listed))
+    text = "".join(piece.text for piece in pieces if isinstance(piece, Shown))
+    assert tokenizer.decode([ids[place] for place in listed]) == text
 
 
 @given(st.binary(max_size=40), st.sampled_from([(), ("a",), ("aa", "é")]))
@@ -52,21 +60,28 @@ def test_tokens_of_any_bytes_are_those_of_the_text(data: bytes, stops: tuple[str
     text = data.decode("utf-8", "ignore") + "aaé👍🏽 "
     tokenizer = tiny_prompt().tokenizer
     ids = tokenizer.encode(text)
-    assert_listed(tokenizer, read(tokenizer, tiny_prompt().stream(), ids, stops))
+    assert_listed(tokenizer, ids, read(tokenizer, tiny_prompt().stream(), ids, stops))
 
 
 @given(st.lists(st.sampled_from(["a", "aé", "👍", CALL, "\n", "<", "<tool", " "]), max_size=8))
 def test_tokens_of_calls_are_left_out(parts: list[str]) -> None:
     tokenizer = tiny_prompt().tokenizer
-    pieces = read(tokenizer, tiny_prompt().stream(TOOLS), tokenizer.encode("".join(parts)))
+    ids = tokenizer.encode("".join(parts))
+    pieces = read(tokenizer, tiny_prompt().stream(TOOLS), ids)
     assert sum(isinstance(piece, Called) for piece in pieces) == parts.count(CALL)
-    assert_listed(tokenizer, pieces)
+    assert_listed(tokenizer, ids, pieces)
+
+
+def test_text_after_a_call_has_its_own_tokens() -> None:
+    tokenizer = tiny_prompt().tokenizer
+    ids = tokenizer.encode(f"{CALL}f")  # an "f" stands in the call, too
+    assert places(read(tokenizer, tiny_prompt().stream(TOOLS), ids)) == [len(ids) - 1]
 
 
 BODY = st.lists(
     st.sampled_from(["one", " t", " to", " to=", "é", "👍", "to=user", "x"]), max_size=5
 )
-HEADER = st.sampled_from([" to=user", " to=self", " to=commentary", " to=nobody"])
+HEADER = st.sampled_from([" to=user", " to=self", " to=commentary", " to=developer"])
 
 
 @given(st.lists(st.tuples(HEADER, BODY), min_size=1, max_size=4))
@@ -78,16 +93,25 @@ def test_tokens_of_headers_and_reasoning_are_left_out(
     pieces = read(tiny_muse_tokenizer(), tiny_muse_prompt().stream(), ids)
     said = ["".join(body) for header, body in messages if header == " to=user"]
     assert "".join(piece.text for piece in pieces if isinstance(piece, Shown)) == "".join(said)
-    assert_listed(tiny_muse_tokenizer(), pieces)
+    assert_listed(tiny_muse_tokenizer(), ids, pieces)
 
 
-def test_answer_without_a_header_has_its_first_tokens() -> None:
-    pieces = read(tiny_muse_tokenizer(), tiny_muse_prompt().stream(), muse_ids("<|message|>no"))
-    assert pieces == []  # the tiny prompt's bare messages are reasoning
-    answer = muse_ids(" to=user<|message|>yes<|eom|> to=user<|message|>!")
-    assert_listed(
-        tiny_muse_tokenizer(), read(tiny_muse_tokenizer(), tiny_muse_prompt().stream(), answer)
-    )
+@pytest.mark.parametrize(
+    ("written", "listed"),
+    [
+        ("<|message|>no", []),  # the tiny prompt's bare messages are reasoning
+        (" to=user<|message|>to", [9, 10]),  # "to" stands in the header, too
+        (" to=self<|message|>to<|eom|> to=user<|message|>o<|eom|>", [21]),
+    ],
+)
+def test_texts_after_headers_have_their_own_tokens(written: str, listed: list[int]) -> None:
+    ids = muse_ids(written)
+    assert places(read(tiny_muse_tokenizer(), tiny_muse_prompt().stream(), ids)) == listed
+
+
+def test_half_a_character_before_a_control_token_is_listed() -> None:
+    half = [*muse_ids(" to=user<|message|>"), *muse_ids("é")[:1], *muse_ids("<|eom|>")]
+    assert places(read(tiny_muse_tokenizer(), tiny_muse_prompt().stream(), half)) == [9]
 
 
 LONG = ("hello", "wor", "ld</tool", "_call>", " END", "ing", "é!")
@@ -145,11 +169,9 @@ def test_parts_of_a_character_are_listed_with_it() -> None:
 def test_half_a_character_at_the_end_is_listed() -> None:
     tokenizer = tiny_prompt().tokenizer
     pieces = read(tokenizer, tiny_prompt().stream(), tokenizer.encode("aé")[:-1])
-    assert (
-        "".join(piece.text for piece in pieces if isinstance(piece, Shown))
-        == "a\N{REPLACEMENT CHARACTER}"
-    )
-    assert_listed(tokenizer, pieces)
+    [*_, last] = [piece for piece in pieces if isinstance(piece, Shown)]
+    assert last.text == "\N{REPLACEMENT CHARACTER}"
+    assert places(pieces) == [0, 1]
 
 
 def test_shape_is_openais() -> None:
@@ -168,9 +190,8 @@ def test_shape_is_openais() -> None:
     assert as_openai(tokenizer, []) == {"content": [], "refusal": None}
 
 
-@pytest.mark.parametrize("control", ["<|im_start|>"])
-def test_control_token_in_the_text_is_no_part_of_it(control: str) -> None:
+def test_control_token_in_the_text_is_no_part_of_it() -> None:
     tokenizer = tiny_prompt().tokenizer
-    ids = tokenizer.encode_markup(f"a{control}b")
+    ids = tokenizer.encode_markup("a<|im_start|>b")
     pieces = read(tokenizer, tiny_prompt().stream(), ids)
     assert names(tokenizer, pieces) == ["a", "b"]
