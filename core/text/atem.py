@@ -165,7 +165,7 @@ def _typed(written: str, schema: Mapping[str, Any], key: str) -> object:
     """Return a value as its schema types it: a declared text stays text, else JSON, else text."""
     properties = schema.get("properties", {})
     wanted = _resolved(properties.get(key, {}), schema)
-    options = [wanted, *(_resolved(o, schema) for o in wanted.get("anyOf", ()))]
+    options = [wanted, *(_resolved(option, schema) for option in _list(wanted.get("anyOf")))]
     kinds = {kind for option in options for kind in _kinds(option)}
     if written == "null" and "null" in kinds:
         return None
@@ -178,13 +178,18 @@ def _typed(written: str, schema: Mapping[str, Any], key: str) -> object:
         return written
 
 
+def _list(value: object) -> list[Any]:
+    """Return a list that a schema should have here: nobody has checked it."""
+    return value if isinstance(value, list) else []
+
+
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    kind = schema.get("type", [])
-    return kind if isinstance(kind, list) else [kind]
+    kind = schema.get("type")
+    return [kind for kind in [kind, *_list(kind)] if isinstance(kind, str)]
 
 
 def _literals(schema: Mapping[str, Any]) -> list[object]:
-    return [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
+    return [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else ())]
 
 
 def _resolved(schema: object, root: Mapping[str, Any]) -> Mapping[str, Any]:

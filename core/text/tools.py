@@ -167,6 +167,8 @@ def _function(declared: Mapping[str, Any], prefix: str) -> Tool:
     for key, kind in (("properties", dict), ("required", list)):
         if not isinstance(parameters.get(key, kind()), kind):
             raise BadTools(f"{name!r}: 'parameters.{key}' must be a {kind.__name__}")
+    if not all(isinstance(key, str) for key in parameters.get("required", ())):
+        raise BadTools(f"{name!r}: 'parameters.required' must name parameters")
     return Tool(
         name=name,
         description=_text(function, "description", name),

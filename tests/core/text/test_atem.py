@@ -57,6 +57,8 @@ DEFINITIONS = {"$defs": {"Zone": {"type": "string"}}}
         ({}, "free text", "free text"),
         ({}, "3", 3),
         (True, "3", 3),
+        ({"type": 5, "enum": 5, "anyOf": 5}, "3", 3),  # no schema, but nobody has said so
+        ({"type": [{}], "anyOf": [5]}, "3", 3),
     ],
 )
 def test_value_is_typed_by_its_schema(schema: Any, written: str, value: object) -> None:

@@ -56,6 +56,7 @@ def test_every_form_of_declaration_is_read() -> None:
             {"type": "function", "name": "a", "parameters": {"required": "x"}},
             "'parameters.required'",
         ),
+        ({"type": "function", "name": "a", "parameters": {"required": [1]}}, "must name"),
         ({"type": "function", "name": "a", "parameters": {"properties": []}}, "properties"),
         ({"type": "function", "name": "a", "description": 3}, "'description' must be a text"),
         ({"type": "namespace", "name": "n", "tools": "x"}, "'tools' must be a list"),
