@@ -32,6 +32,7 @@ keyword is known to escape llguidance's own limits."""
 MAX_CACHED = 32
 _MAX_MESSAGE = 300
 _MAX_BEGIN = 256
+_SOURCE_LINE = re.compile(r" *\d+ \| ")  # llguidance quotes the grammar around a fault
 _WHITESPACE = r"[ \n]{0,16}"  # without an end a model can write nothing else for ever
 
 
@@ -254,7 +255,8 @@ def _digits(value: Decimal) -> int:
 
 def _refusal(what: str, why: str) -> SequenceFault:
     """Say what is wrong, in one line of bounded length."""
-    reason = " ".join(why.split())
+    lines = [line for line in why.splitlines() if not _SOURCE_LINE.match(line)]
+    reason = " ".join(" ".join(lines).split())
     if len(reason) > _MAX_MESSAGE:
         reason = reason[:_MAX_MESSAGE] + " …"
     return SequenceFault("bad_request", f"{what}: {reason}")

@@ -191,6 +191,13 @@ def test_a_bad_grammar_is_refused_with_its_reason(constraint: Constraint, messag
     assert len(str(refusal.value)) < 500
 
 
+def test_refusal_does_not_quote_a_grammar_that_the_client_has_not_written() -> None:
+    ours = lark('start: ours\nours: %json {"$ref": "#/nowhere"}')
+    with pytest.raises(SequenceFault, match="'/nowhere'") as refusal:
+        grammars().matcher(ours, [STOP]).allowed()
+    assert "start" not in str(refusal.value)
+
+
 @pytest.mark.parametrize(
     ("stops", "begin"),
     [([], None), ([VOCAB], None), ([STOP], ("x", 65)), ([STOP], ("x" * 300, MARK))],
