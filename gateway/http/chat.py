@@ -1,4 +1,8 @@
-"""`POST /v1/chat/completions`: text in, text out, whole or as server-sent events."""
+"""`POST /v1/chat/completions`: messages in; text or calls out, whole or as server-sent events.
+
+What is asked for is read by chat_request, _messages, _tools and _schemas; the answer is written by
+chat_answer (from ids), _logprobs and _reply (OpenAI's shapes).
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
