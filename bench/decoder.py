@@ -116,13 +116,19 @@ def all_loads(new: int) -> dict[str, list[Load]]:
 
 def sensorium(folder: Path, threads: int, weights: str, dtype: str = "bfloat16") -> Contestant:
     """Our engine with one way to keep matrices."""
-    # int8 has a scale a row, which is little; int4 a scale and a zero of 2 bytes for 32 values
-    size = {"same": SIZES[dtype], "int8": 1, "int4": 0.5 + 4 / 32}.get(weights)
+    numbers, groups = num_parameters(folder), folder / "groups.safetensors"
+    match weights:
+        case "same":
+            size = SIZES[dtype] * numbers
+        case "int8":  # a scale a row is little
+            size = numbers
+        case _:  # the GGUF's own groups
+            size = groups.stat().st_size
     return Contestant(
         f"{OURS} {weights}",
         "sensorium_engine.py",
         [str(folder), str(threads), weights, dtype],
-        bytes_per_step=None if size is None else round(size * num_parameters(folder)),
+        bytes_per_step=size,
     )
 
 
@@ -162,12 +168,17 @@ def llama(folder: Path, threads: int) -> Contestant:
 
 def num_parameters(folder: Path) -> int:
     """Count a checkpoint's numbers; tied embeddings are there once, read by the output."""
-    total = 0
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (no mapping)
-                total += torch.Size(tensors.get_slice(name).get_shape()).numel()
-    return total
+    with safe_open(folder / "model.safetensors", "pt") as tensors:
+        shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+    return sum(torch.Size(shape).numel() for shape in shapes)
+
+
+def plain_copy(folder: Path, into: Path) -> Path:
+    """Link a model's published files: vLLM would load our groups too."""
+    into.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (into / name).symlink_to(folder / name)
+    return into
 
 
 @contextmanager
@@ -230,7 +241,6 @@ def measure(
         load.name: {
             contestant.name: load.num_at_once * gb_per_s * 1e9 / contestant.bytes_per_step
             for contestant in contestants
-            if contestant.bytes_per_step is not None
         }
         for load in loads
         if load.is_decode and part == PART_A  # a step of Muse reads the experts that it chose
@@ -306,18 +316,21 @@ def main() -> None:
         python_of(peer)  # before the time counts
     begin = time.monotonic()
     results: list[Figures] = []
-    with tempfile.TemporaryDirectory() as muse:
+    with tempfile.TemporaryDirectory() as temporary:
+        muse = Path(temporary) / "muse"
         for part, loads in all_loads(args.new_tokens).items():
             if part[0] not in args.parts.split(","):
                 continue
             if part == PART_A:
                 ours = [sensorium(folder, args.threads, kept) for kept in args.weights.split(",")]
-                theirs = [peer(folder, args.threads) for peer in (transformers, vllm, llama)]
+                plain = plain_copy(folder, Path(temporary) / "plain")
+                theirs = [peer(plain, args.threads) for peer in (transformers, vllm)]
+                theirs.append(llama(folder, args.threads))
                 deadline = begin + args.limit_s * 0.6
             else:
-                write_muse(Path(muse), getattr(torch, args.muse_dtype))
-                ours = [sensorium(Path(muse), args.threads, "same", args.muse_dtype)]
-                theirs = [transformers(Path(muse), args.threads, dtype) for dtype in SIZES]
+                write_muse(muse, getattr(torch, args.muse_dtype))
+                ours = [sensorium(muse, args.threads, "same", args.muse_dtype)]
+                theirs = [transformers(muse, args.threads, dtype) for dtype in SIZES]
                 deadline = begin + args.limit_s
             peers = [peer for peer in theirs if peer.environment not in without]
             with running([*ours, *peers]) as contestants:

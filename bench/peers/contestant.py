@@ -23,14 +23,14 @@ class Contestant:
     """One engine with one set of weights: a script of this folder, run in an environment.
 
     `environment` is one of environments.RECIPES, or any other name for the bench's own.
-    `bytes_per_step` are those of the weights that a step must read, None where unknown.
+    `bytes_per_step` are those of the weights that a step must read.
     """
 
     name: str
     script: str
     arguments: Sequence[str]
+    bytes_per_step: int
     environment: str = ""
-    bytes_per_step: int | None = None
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     def start(self, limit_s: float) -> None:
