@@ -92,8 +92,10 @@ class Contestant:
         assert self._process.stdout is not None
         watchdog = threading.Timer(limit_s, os.killpg, (self._process.pid, signal.SIGKILL))
         watchdog.start()
-        line = self._process.stdout.readline()
-        watchdog.cancel()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
         reply = json.loads(line or '{"error": "it ended, or took too long"}')
         if "error" in reply:
             log = Path(self._log.name).read_text(errors="replace")[-3000:]
