@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sensorium.core.block_pool import NULL_BLOCK
 from sensorium.core.block_table import BlockTable
 from sensorium.core.scheduler import Scheduled
 from sensorium.core.span import SLOT
@@ -17,11 +18,17 @@ from sensorium.core.span import SLOT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefill:
-    """Tokens `start` … `end` belong to one sequence; `kv_rows` [L] is all they can see."""
+    """Tokens `start` … `end` belong to one sequence; all they can see lies in `blocks` [B].
+
+    Counted from the first of these blocks' rows, that is rows `first_row` … `end_row`; the last of
+    them is the last token's own.
+    """
 
     start: int
     end: int
-    kv_rows: Tensor
+    blocks: Tensor
+    first_row: int
+    end_row: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +39,21 @@ class Context:
 
     Example: block size 4, no window; sequence A has 5 cached positions in blocks 2 and 7 and
     advances by one, B is new, with 3 tokens in block 1. Then `slot_mapping` = [7·4 + 1, 4, 5, 6],
-    `kv_rows` = [[8, 9, 10, 11, 28, 29]], `lengths` = [6], and one prefill has start 1, end 4,
-    kv_rows [4, 5, 6]. With a window of 3, `kv_rows` = [[11, 28, 29]] and `lengths` = [3].
+    `block_tables` = [[2, 7]], `mask` = [[0, 0, 0, 0, 0, 0, -inf, -inf]], and one prefill has start
+    1, end 4, blocks [1], rows 0 … 3. With a window of 3, `mask` = [[-inf, -inf, -inf, 0, 0, 0,
+    -inf, -inf]].
     """
 
     slot_mapping: Tensor
     """Cache row that each token writes: [T]."""
-    kv_rows: Tensor
-    """Cache rows that the first S tokens see, padded with the null row 0: [S, L]."""
-    lengths: Tensor
-    """How many of them are real: [S]."""
+    block_tables: Tensor
+    """Blocks of what the first S tokens see, padded with the null block: [S, B]."""
+    mask: Tensor
+    """0 where such a token sees a row of its blocks, else -inf, in the type of queries: [S, L]."""
     prefills: tuple[Prefill, ...]
     window: int | None
     """How far back a query sees, itself included; the rows of a prefill may reach further."""
+    block_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +74,17 @@ class Batch:
 
 
 def build_batch(
-    scheduled: list[Scheduled], *, block_size: int, device: torch.device, sample_all: bool = False
+    scheduled: list[Scheduled],
+    *,
+    block_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    sample_all: bool = False,
 ) -> Batch:
     """Lay scheduled work out flat. Sequences that advance by one position must come first.
 
-    `sample_all` asks for logits of every token, not only where the next one is due.
+    `dtype` is the queries'. `sample_all` asks for logits of every token, not only where the next
+    one is due.
     """
     token_ids: list[int] = []
     positions: list[int] = []
@@ -96,40 +111,64 @@ def build_batch(
         rows=torch.stack(rows).to(device) if rows else None,
         positions=torch.tensor(positions).to(device),
         contexts=tuple(
-            _context(scheduled, group, block_size, device) for group in range(num_groups)
+            _context([_look(item, group, block_size) for item in scheduled], dtype, device)
+            for group in range(num_groups)
         ),
         sample_indices=torch.tensor(sampled, dtype=torch.long).to(device),
     )
 
 
-def _context(
-    scheduled: list[Scheduled], group: int, block_size: int, device: torch.device
-) -> Context:
-    """Look up the cache rows of one layer group."""
-    seen = [_kv_rows(item, item.sequence.tables[group], block_size) for item in scheduled]
-    num_single = sum(item.count == 1 for item in scheduled)
-    kv_rows = torch.empty(0, 0, dtype=torch.long)
-    if num_single:
-        kv_rows = torch.nn.utils.rnn.pad_sequence(seen[:num_single], batch_first=True)
-    slot_mapping = torch.cat([r[-i.count :] for r, i in zip(seen, scheduled, strict=True)])
-    prefills = []
-    end = num_single
-    for item, rows in list(zip(scheduled, seen, strict=True))[num_single:]:
-        end += item.count
-        prefills.append(Prefill(start=end - item.count, end=end, kv_rows=rows.to(device)))
-    return Context(
-        slot_mapping=slot_mapping.to(device),
-        kv_rows=kv_rows.to(device),
-        lengths=torch.tensor([len(rows) for rows in seen[:num_single]]).to(device),
-        prefills=tuple(prefills),
-        window=scheduled[0].sequence.tables[group].window,
-    )
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one sequence's scheduled positions see and write in one layer group."""
+
+    table: BlockTable
+    blocks: list[int]
+    first_row: int
+    end_row: int
+    count: int
+    block_size: int
+
+    def written(self) -> list[int]:
+        """Return the cache rows of the scheduled positions."""
+        size = self.block_size
+        places = range(self.end_row - self.count, self.end_row)
+        return [self.blocks[place // size] * size + place % size for place in places]
 
 
-def _kv_rows(item: Scheduled, table: BlockTable, block_size: int) -> Tensor:
-    """Cache rows of all that the scheduled positions see, themselves included: [L]."""
-    begin = item.sequence.num_computed
+def _look(item: Scheduled, group: int, block_size: int) -> _View:
+    table, begin = item.sequence.tables[group], item.sequence.num_computed
     end, first = begin + item.count, table.first_needed(begin)
-    blocks, offset = table.rows(first, end)
-    rows = torch.tensor(blocks)[:, None] * block_size + torch.arange(block_size)
-    return rows.flatten()[offset : offset + end - first]
+    blocks, first_row = table.rows(first, end)
+    return _View(table, blocks, first_row, first_row + end - first, item.count, block_size)
+
+
+def _context(views: list[_View], dtype: torch.dtype, device: torch.device) -> Context:
+    """Lay one layer group's views out flat."""
+    single = [view for view in views if view.count == 1]
+    block_size, width = views[0].block_size, max((len(v.blocks) for v in single), default=0)
+    padded = [view.blocks + [NULL_BLOCK] * (width - len(view.blocks)) for view in single]
+    bounds = torch.tensor([(v.first_row, v.end_row) for v in single]).view(-1, 2, 1)
+    place = torch.arange(width * block_size)
+    hidden = (place < bounds[:, 0]) | (place >= bounds[:, 1])  # [S, L]
+    prefills = []
+    end = len(single)
+    for view in views[len(single) :]:
+        end += view.count
+        prefills.append(
+            Prefill(
+                start=end - view.count,
+                end=end,
+                blocks=torch.tensor(view.blocks).to(device),
+                first_row=view.first_row,
+                end_row=view.end_row,
+            )
+        )
+    return Context(
+        slot_mapping=torch.tensor([row for view in views for row in view.written()]).to(device),
+        block_tables=torch.tensor(padded, dtype=torch.long).view(len(single), width).to(device),
+        mask=torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf).to(device),
+        prefills=tuple(prefills),
+        window=views[0].table.window,
+        block_size=block_size,
+    )

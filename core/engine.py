@@ -155,8 +155,12 @@ class Engine:
         events = self._drain()
         scheduled = self._scheduler.schedule(self._sequences.values(), now)
         if scheduled:
+            self._runner.cache.clear(self._scheduler.new_blocks)
             batch = build_batch(
-                scheduled, block_size=self._config.block_size, device=self._runner.cache.device
+                scheduled,
+                block_size=self._config.block_size,
+                dtype=self._runner.dtype,
+                device=self._runner.cache.device,
             )
             logits = self._run(batch)
             events += self._advance(scheduled, logits)

@@ -111,8 +111,13 @@ def forward(
             raise CoreError(
                 f"{runner.cache.num_blocks} cache blocks don't hold {num_positions} positions"
             )
+        runner.cache.clear(scheduler.new_blocks)
         batch = build_batch(
-            scheduled, block_size=block_size, device=runner.cache.device, sample_all=True
+            scheduled,
+            block_size=block_size,
+            dtype=runner.dtype,
+            device=runner.cache.device,
+            sample_all=True,
         )
         begin, count = sequence.num_computed, scheduled[0].count
         logits[begin : begin + count] = run(batch)

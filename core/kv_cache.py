@@ -1,5 +1,6 @@
 """The cache tensors, allocated once, and how many blocks a budget holds."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,15 +14,13 @@ SCALE_DTYPE = torch.bfloat16
 
 
 class LayerKV(NamedTuple):
-    """One layer's keys and values, [rows, Hk, Dh] each, to be written in place.
+    """One layer's keys and values, [rows, 2, Hk, Dh], keys first; to be written in place.
 
-    In a float8 cache each vector has a scale, [rows, Hk, 1]: key = k · k_scale.
+    In a float8 cache each vector has a scale, [rows, 2, Hk, 1]: key = cache · scale.
     """
 
-    k: torch.Tensor
-    v: torch.Tensor
-    k_scale: torch.Tensor | None = None
-    v_scale: torch.Tensor | None = None
+    cache: torch.Tensor
+    scale: torch.Tensor | None = None
 
 
 class KVCache:
@@ -46,27 +45,45 @@ class KVCache:
         self.dtype = dtype
         self.device = device
         self.groups = layer_groups(shape.windows)
-        self._place = {
-            layer: (number, index)
+        size = ((num_blocks + 1) * block_size, 2, shape.num_kv_heads)
+        # zeros, as pages untouched then cost no memory
+        places = [
+            LayerKV(
+                torch.zeros(*size, shape.head_dim, dtype=dtype, device=device),
+                torch.zeros(*size, 1, dtype=SCALE_DTYPE, device=device)
+                if dtype.itemsize == 1
+                else None,
+            )
+            for _ in range(group_size(self.groups))
+        ]
+        self._places = places
+        self._layers = {
+            layer: (number, place)
             for number, group in enumerate(self.groups)
-            for index, layer in enumerate(group.layers)
+            for layer, place in zip(group.layers, places, strict=False)
         }
-        size = (group_size(self.groups), 2, (num_blocks + 1) * block_size, shape.num_kv_heads)
-        # [layers of a group, K and V, rows, Hk, Dh]; zeros, as pages untouched then cost no memory
-        self._rows = torch.zeros(*size, shape.head_dim, dtype=dtype, device=device)
-        self._scales = None
-        if dtype.itemsize == 1:
-            self._scales = torch.zeros(*size, 1, dtype=SCALE_DTYPE, device=device)
 
     def layer(self, index: int) -> LayerKV:
         """Return one layer's keys and values."""
-        _, place = self._place[index]
-        k, v = self._rows[place]
-        return LayerKV(k, v) if self._scales is None else LayerKV(k, v, *self._scales[place])
+        return self._layers[index][1]
+
+    def clear(self, blocks: Sequence[int]) -> None:
+        """Zero blocks that get a new owner, who reads whole blocks before it has filled them.
+
+        What a mask hides still takes part as 0 · value, which a former owner's NaN would survive.
+        """
+        if not blocks:
+            return
+        index = torch.tensor(blocks, device=self.device)
+        for tensor in (tensor for place in self._places for tensor in place if tensor is not None):
+            rows = tensor.view(len(tensor) // self.block_size, -1)
+            if tensor.dtype.itemsize == 1:
+                rows = rows.view(torch.uint8)
+            rows.index_fill_(0, index, 0)
 
     def group_of(self, index: int) -> int:
         """Return the number of a layer's group."""
-        return self._place[index][0]
+        return self._layers[index][0]
 
 
 def block_bytes(shape: DecoderShape, block_size: int, dtype: torch.dtype) -> int:

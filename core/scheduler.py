@@ -52,6 +52,8 @@ class Scheduler:
         # A generation computes the last position again, so one must always be left.
         self._window_slack = max(window_slack, LEAST_SLACK)
         self._num_steps = 0
+        self.new_blocks: list[int] = []
+        """Blocks that `schedule` has given out in this step."""
 
     def schedule(self, sequences: Iterable[Sequence], now: float) -> list[Scheduled]:
         """Choose this step's work and reserve its blocks; single positions come first.
@@ -59,6 +61,7 @@ class Scheduler:
         `now` is in seconds; it marks the sequences served as used.
         """
         everyone = list(sequences)
+        self.new_blocks = []
         self._num_steps += 1
         for sequence in everyone:
             if sequence.is_cut:
@@ -158,7 +161,9 @@ class Scheduler:
             self.release(victim)
             counts.pop(victim, None)
         for table, count in zip(sequence.tables, missing, strict=True):
-            table.blocks += self._pool.allocate(count)
+            blocks = self._pool.allocate(count)
+            table.blocks += blocks
+            self.new_blocks += blocks
         return True
 
     def _squeeze(self, everyone: list[Sequence]) -> bool:

@@ -38,18 +38,23 @@ def singles(batch: Batch) -> Iterator[Batch]:
 
 
 def _alone(context: Context, token: int, position: int) -> Context:
-    """What one token sees: as many rows as its position and the window say, and no padding."""
-    seen = position + 1 if context.window is None else min(position + 1, context.window)
-    if token < len(context.lengths):
-        rows = context.kv_rows[token, :seen]
+    """What one token sees: as many blocks as its position and the window say, and no padding."""
+    size = context.block_size
+    first = 0 if context.window is None else max(0, position - context.window + 1)
+    num_blocks = position // size - first // size + 1
+    if token < len(context.block_tables):
+        blocks = context.block_tables[token, :num_blocks]
     else:
         prefill = next(p for p in context.prefills if p.start <= token < p.end)
-        end = len(prefill.kv_rows) - (prefill.end - 1 - token)
-        rows = prefill.kv_rows[end - seen : end]
+        own = (prefill.end_row - (prefill.end - token)) // size  # the block of the token itself
+        blocks = prefill.blocks[own + 1 - num_blocks : own + 1]
+    mask = context.mask.new_full((1, num_blocks * size), -torch.inf)
+    mask[0, first % size : first % size + position - first + 1] = 0
     return Context(
         slot_mapping=context.slot_mapping[token : token + 1],
-        kv_rows=rows[None],
-        lengths=rows.new_tensor([seen]),
+        block_tables=blocks[None],
+        mask=mask,
         prefills=(),
         window=context.window,
+        block_size=size,
     )

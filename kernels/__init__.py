@@ -16,11 +16,9 @@ write_slots = custom_op("write_slots", reference.write_slots, mutates_args=("x",
 rope_and_store = custom_op(
     "rope_and_store",
     reference.rope_and_store,
-    mutates_args=("k_cache", "v_cache", "k_scale", "v_scale"),
+    mutates_args=("kv_cache", "kv_scale"),
 )
-decode_attention = custom_op(
-    "decode_attention", reference.decode_attention, mutates_args=(), cpu=cpu.decode_attention
-)
+decode_attention = custom_op("decode_attention", reference.decode_attention, mutates_args=())
 prefill_attention = custom_op(
     "prefill_attention", reference.prefill_attention, mutates_args=(), cpu=cpu.prefill_attention
 )
@@ -33,7 +31,7 @@ combine_experts = custom_op("combine_experts", reference_moe.combine_experts, mu
 norm_rope_and_store = custom_op(
     "norm_rope_and_store",
     reference_gates.norm_rope_and_store,
-    mutates_args=("k_cache", "v_cache", "k_scale", "v_scale"),
+    mutates_args=("kv_cache", "kv_scale"),
 )
 norm_heads_and_gate = custom_op(
     "norm_heads_and_gate", reference_gates.norm_heads_and_gate, mutates_args=()

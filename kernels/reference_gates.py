@@ -17,17 +17,15 @@ def norm_rope_and_store(
     q_factor: float,
     eps: float,
     slot_mapping: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
+    kv_cache: torch.Tensor,
+    kv_scale: torch.Tensor | None,
 ) -> torch.Tensor:
     """Norm each query and key, multiply queries by `q_factor`, rotate, store keys and values.
 
     Like `reference.rope_and_store`, except that `cos` and `sin` are float32, and None in layers
     without positions; all that happens to a query or key is in float32 and rounded once.
     """
-    num_kv_heads, head_dim = k_cache.shape[1:]
+    num_kv_heads, head_dim = kv_cache.shape[2:]
     num_heads = qkv.shape[1] - 2 * num_kv_heads
     qk = qkv[:, : num_heads + num_kv_heads].float()  # [T, H + Hk, Dh]
     normed = F.rms_norm(qk, (head_dim,), None, eps)
@@ -35,9 +33,9 @@ def norm_rope_and_store(
     if cos is not None and sin is not None:
         normed = torch.addcmul(normed * cos, normed.roll(head_dim // 2, dims=-1), sin)
     normed = normed.to(qkv.dtype)
-    store(normed[:, num_heads:], slot_mapping, k_cache, k_scale)
-    store(qkv[:, num_heads + num_kv_heads :], slot_mapping, v_cache, v_scale)
-    return normed[:, :num_heads].contiguous()
+    k, v = normed[:, num_heads:], qkv[:, num_heads + num_kv_heads :]
+    store(torch.stack((k, v), dim=1), slot_mapping, kv_cache, kv_scale)
+    return normed[:, :num_heads]
 
 
 def norm_heads_and_gate(

@@ -1,15 +1,16 @@
 """Grouped-query attention over the paged cache, with rotary positions."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sensorium import kernels
 from sensorium.core.batch import Context
 from sensorium.core.kv_cache import LayerKV
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear
 
 
-class Attention(nn.Module):
+class Attention(Layer):
     """H query heads share Hk ≤ H key and value heads (Ainslie et al., 2023).
 
     The projections of queries, keys and values are one matrix, in that order.
@@ -35,15 +36,21 @@ class Attention(nn.Module):
 def attend(q: Tensor, context: Context, kv: LayerKV) -> Tensor:
     """Attend from each token of the step to what it sees: q [T, H, Dh] → [T, H · Dh]."""
     parts = []
-    num_single = len(context.lengths)
+    num_single = len(context.block_tables)
     if num_single:
         parts.append(
-            kernels.decode_attention(q[:num_single], *kv, context.kv_rows, context.lengths)
+            kernels.decode_attention(q[:num_single], *kv, context.block_tables, context.mask)
         )
     for prefill in context.prefills:
         parts.append(
             kernels.prefill_attention(
-                q[prefill.start : prefill.end], *kv, prefill.kv_rows, context.window
+                q[prefill.start : prefill.end],
+                *kv,
+                prefill.blocks,
+                context.block_size,
+                prefill.first_row,
+                prefill.end_row,
+                context.window,
             )
         )
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sensorium.core.layers.groups import Groups, quantized
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.packed import Int4Groups, Int8Rows, Reordered
 
 Weights = Literal["auto", "same", "int8", "int4"]
@@ -20,7 +21,7 @@ SmolLM2-135M on a Zen 4 core, int4 and bfloat16: 128 and 54 positions/s by one, 
 """
 
 
-class Linear(nn.Module):
+class Linear(Layer):
     """y = x Wᵀ; `weight` is [out, in] until it is packed."""
 
     def __init__(self, in_features: int, out_features: int, *, least_bits: int = 4) -> None:

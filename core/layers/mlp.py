@@ -1,12 +1,13 @@
 """The feed-forward half of a dense layer."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from sensorium import kernels
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear
 
 
-class GatedMLP(nn.Module):
+class GatedMLP(Layer):
     """SwiGLU (Shazeer, 2020); the gate and up projections are one matrix, gate first."""
 
     def __init__(self, width: int, inner_width: int) -> None:

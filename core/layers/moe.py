@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from sensorium import kernels
 from sensorium.core.layers.groups import quantized
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear, Weights
 from sensorium.core.layers.norm_scale import NormScale
 from sensorium.core.layers.packed import Int4Groups, Int8Rows, Reordered
@@ -15,7 +16,7 @@ Observer = Callable[[Tensor, Tensor], None]
 """Is told a router's logits [T, E] and the experts it chose [T, K]."""
 
 
-class Router(nn.Module):
+class Router(Layer):
     """Chooses K of E experts for each token from the full width; all in float32.
 
     `weight` is [E, D]; `bias` [E] balances the load: it decides who is chosen, not with what
@@ -41,7 +42,7 @@ class Router(nn.Module):
         return logits, expert_ids, weights
 
 
-class ExpertLinear(nn.Module):
+class ExpertLinear(Layer):
     """One matrix per expert, without bias; `weight` is [E, out, in] until it is packed."""
 
     def __init__(self, num_experts: int, in_features: int, out_features: int) -> None:
@@ -81,7 +82,7 @@ class ExpertLinear(nn.Module):
         return torch.cat(parts)
 
 
-class LatentMoE(nn.Module):
+class LatentMoE(Layer):
     """Experts of their own width M between two projections that all tokens share.
 
     Every expert's output is normed with a scale that they share before it is weighed.

@@ -1,19 +1,20 @@
 """Attention with normed queries and keys, and a gate on every channel of its result."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sensorium import kernels
 from sensorium.core.batch import Context
 from sensorium.core.kv_cache import LayerKV
 from sensorium.core.layers.attention import attend
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear
 
 Angles = tuple[Tensor, Tensor]
 """Cosines and signed sines of a step's positions, [T, 1, Dh] each, in float32."""
 
 
-class GatedAttention(nn.Module):
+class GatedAttention(Layer):
     """Grouped-query attention whose queries, keys and heads' results are normed without a scale.
 
     The projections of queries, keys, values and gate are one matrix, in that order.

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from sensorium import kernels
+from sensorium.core.layers.layer import Layer
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(Layer):
     """Norm with a learned scale per channel; `weight` is [D]."""
 
     def __init__(self, width: int, eps: float) -> None:

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from sensorium import kernels
+from sensorium.core.layers.layer import Layer
 
 
-class NormScale(nn.Module):
+class NormScale(Layer):
     """A norm's learned scale per channel and its eps; `weight` is [D].
 
     The scale is weight + `offset`: offset 1 where a checkpoint stores a scale as its distance from

@@ -76,9 +76,7 @@ class Int4Groups:
         """[T, in] → [T, out], bfloat16."""
         if self._twice:
             x = torch.cat([x, x], dim=-1)
-        return torch.ops.aten._weight_int4pack_mm_for_cpu(
-            x, self._q, GROUP_SIZE, self._scale_and_zero
-        )
+        return torch._weight_int4pack_mm_for_cpu(x, self._q, GROUP_SIZE, self._scale_and_zero)
 
     @staticmethod
     def takes(out_features: int, in_features: int) -> bool:

@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from sensorium import kernels
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.norm_scale import NormScale
 
 _SMALLEST_SQUARE = 1e-3
 
 
-class GatedResidual(nn.Module):
+class GatedResidual(Layer):
     """residual ← α · residual + β · norm(branch), where β = σ(gate / temperature), α² = 1 - β².
 
     α² is at least 1e-3, so that no channel loses the stream. `gate` is [D], in float32 as are α and

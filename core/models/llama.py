@@ -11,6 +11,7 @@ from sensorium.core.batch import Batch, Context
 from sensorium.core.capture import Capture
 from sensorium.core.kv_cache import KVCache, LayerKV
 from sensorium.core.layers.attention import Attention
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear
 from sensorium.core.layers.mlp import GatedMLP
 from sensorium.core.layers.norm import RMSNorm
@@ -18,7 +19,7 @@ from sensorium.core.layers.rotary import Rotary
 from sensorium.core.models.llama_config import LlamaConfig
 
 
-class LlamaLayer(nn.Module):
+class LlamaLayer(Layer):
     """Attention and feed-forward, each normed before and added after."""
 
     def __init__(self, config: LlamaConfig) -> None:

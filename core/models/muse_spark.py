@@ -15,6 +15,7 @@ from sensorium import kernels
 from sensorium.core.batch import Batch, Context
 from sensorium.core.capture import EMBEDS, Capture
 from sensorium.core.kv_cache import KVCache, LayerKV
+from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear
 from sensorium.core.layers.mlp import GatedMLP
 from sensorium.core.layers.moe import LatentMoE, Observer, Router
@@ -25,7 +26,7 @@ from sensorium.core.models.muse_config import MuseSparkConfig
 from sensorium.core.models.muse_towers import audio_shapes, vision_shapes
 
 
-class MuseSparkLayer(nn.Module):
+class MuseSparkLayer(Layer):
     """Attention and feed-forward; a norm before each belongs to whoever ends the branch before."""
 
     def __init__(self, config: MuseSparkConfig, index: int) -> None:

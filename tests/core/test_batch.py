@@ -1,3 +1,5 @@
+import math
+
 import torch
 
 from sensorium.core.api import AppendTokens, Generate, OpenSpan, SequenceId, SpanId
@@ -25,40 +27,53 @@ def _sequence(
 
 def test_batch_is_laid_out_as_its_docstring_shows() -> None:
     a, b = _sequence((9,) * 6, [2, 7], 5), _sequence((4, 5, 6), [1], 0)
-    batch = build_batch([Scheduled(a, 1), Scheduled(b, 3)], block_size=4, device=CPU)
+    batch = build_batch(
+        [Scheduled(a, 1), Scheduled(b, 3)], block_size=4, dtype=torch.float32, device=CPU
+    )
     assert batch.token_ids.tolist() == [9, 4, 5, 6]
     assert batch.positions.tolist() == [5, 0, 1, 2]
     (context,) = batch.contexts
     assert context.slot_mapping.tolist() == [29, 4, 5, 6]
-    assert context.kv_rows.tolist() == [[8, 9, 10, 11, 28, 29]]
-    assert context.lengths.tolist() == [6]
-    assert [(p.start, p.end, p.kv_rows.tolist()) for p in context.prefills] == [(1, 4, [4, 5, 6])]
+    assert context.block_tables.tolist() == [[2, 7]]
+    assert context.mask.tolist() == [[*[0] * 6, -math.inf, -math.inf]]
+    (prefill,) = context.prefills
+    assert (prefill.start, prefill.end, prefill.blocks.tolist()) == (1, 4, [1])
+    assert (prefill.first_row, prefill.end_row) == (0, 3)
     assert batch.sample_indices.tolist() == [0, 3]
     assert batch.rows is None
 
 
-def test_short_contexts_are_padded_with_the_null_row() -> None:
+def test_short_contexts_are_padded_with_the_null_block() -> None:
     a, b = _sequence((9,) * 6, [2, 7], 5), _sequence((4, 5), [1], 1)
-    batch = build_batch([Scheduled(a, 1), Scheduled(b, 1)], block_size=4, device=CPU)
-    assert batch.contexts[0].kv_rows[1].tolist() == [4, 5, 0, 0, 0, 0]
-    assert batch.contexts[0].lengths.tolist() == [6, 2]
+    batch = build_batch(
+        [Scheduled(a, 1), Scheduled(b, 1)], block_size=4, dtype=torch.float32, device=CPU
+    )
+    context = batch.contexts[0]
+    assert context.block_tables.tolist() == [[2, 7], [1, 0]]
+    assert context.mask.isfinite().sum(-1).tolist() == [6, 2]
 
 
 def test_a_window_layer_sees_only_the_last_positions() -> None:
     a, b = _sequence((9,) * 6, [2, 7], 5, window=3), _sequence((4,) * 9, [0, 6, 1], 5, window=3)
-    batch = build_batch([Scheduled(a, 1), Scheduled(b, 4)], block_size=4, device=CPU)
+    batch = build_batch(
+        [Scheduled(a, 1), Scheduled(b, 4)], block_size=4, dtype=torch.float32, device=CPU
+    )
     (context,) = batch.contexts
-    assert context.kv_rows.tolist() == [[11, 28, 29]]
-    assert context.lengths.tolist() == [3]
+    assert context.block_tables.tolist() == [[2, 7]]
+    assert context.mask.isfinite().tolist() == [[*[False] * 3, *[True] * 3, False, False]]
     # Positions 3 … 8 of b: the first of four queries sees 3, 4 and 5.
-    assert context.prefills[0].kv_rows.tolist() == [3, 24, 25, 26, 27, 4]
+    (prefill,) = context.prefills
+    assert (prefill.blocks.tolist(), prefill.first_row, prefill.end_row) == ([0, 6, 1], 3, 9)
+    assert context.slot_mapping.tolist() == [29, 25, 26, 27, 4]
     assert context.window == 3
 
 
 def test_unfinished_prompt_yields_no_logits() -> None:
-    batch = build_batch([Scheduled(_sequence((1,) * 9, [1], 0), 4)], block_size=4, device=CPU)
+    batch = build_batch(
+        [Scheduled(_sequence((1,) * 9, [1], 0), 4)], block_size=4, dtype=torch.float32, device=CPU
+    )
     assert batch.sample_indices.tolist() == []
-    assert len(batch.contexts[0].lengths) == 0
+    assert batch.contexts[0].block_tables.shape == batch.contexts[0].mask.shape == (0, 0)
 
 
 def test_rows_go_to_the_slots_of_their_positions() -> None:
@@ -71,7 +86,7 @@ def test_rows_go_to_the_slots_of_their_positions() -> None:
     sequence.extend(SpanId(2), rows)
     sequence.settle(lambda sampling: Chooser(sampling=sampling))
     table.blocks, sequence.num_computed = [3, 1], 1
-    batch = build_batch([Scheduled(sequence, 3)], block_size=4, device=CPU)
+    batch = build_batch([Scheduled(sequence, 3)], block_size=4, dtype=torch.float32, device=CPU)
     assert batch.token_ids.tolist() == [8, 0, 0]
     assert batch.slots.tolist() == [1, 2]
     assert batch.rows is not None

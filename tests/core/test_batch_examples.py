@@ -36,7 +36,9 @@ class Example:
 
     def step(self) -> Batch:
         scheduled = self.scheduler.schedule([self.sequence], 0.0)
-        batch = build_batch(scheduled, block_size=4, device=torch.device("cpu"))
+        batch = build_batch(
+            scheduled, block_size=4, dtype=torch.float32, device=torch.device("cpu")
+        )
         self.scheduler.advance(self.sequence, scheduled[0].count)
         return batch
 
@@ -93,10 +95,12 @@ def test_window_groups_give_blocks_up_between_steps() -> None:
     example.sequence.token_ids.append(7)
     first, second, full = example.step().contexts
     assert [c.slot_mapping.tolist() for c in (first, second, full)] == [[54], [66], [78]]
-    assert first.kv_rows.tolist() == [[23, 4, 5, 6, 7, 52, 53, 54]]
-    assert second.kv_rows.tolist() == [[59, 60, 61, 62, 63, 64, 65, 66]]
-    assert full.kv_rows.tolist() == [[*range(36, 52), *range(68, 79)]]
-    assert [c.lengths.tolist() for c in (first, second, full)] == [[8], [8], [27]]
+    assert first.block_tables.tolist() == [[5, 1, 13]]
+    assert second.block_tables.tolist() == [[14, 15, 16]]
+    assert full.block_tables.tolist() == [[9, 10, 11, 12, 17, 18, 19]]
+    seen = [context.mask[0].isfinite().nonzero().flatten().tolist() for context in (first, full)]
+    assert seen == [[*range(3, 11)], [*range(27)]]
+    assert torch.equal(first.mask, second.mask)
 
 
 def test_slack_is_how_far_a_rollback_reaches() -> None:

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 import torch
 from tiny_model import tiny_model
 
@@ -13,13 +14,26 @@ def test_layers_are_writable_views_that_begin_as_zeros() -> None:
     cache = KVCache(
         SHAPE, num_blocks=3, block_size=4, dtype=torch.float32, device=torch.device("cpu")
     )
-    k, v, k_scale, v_scale = cache.layer(1)
-    assert k_scale is v_scale is None
-    assert k.shape == v.shape == (16, SHAPE.num_kv_heads, SHAPE.head_dim)
-    k[5] = 1.0
-    assert cache.layer(1)[0][5].eq(1).all()
-    assert not cache.layer(1)[1].any()
-    assert not cache.layer(0)[0].any()
+    kv, scale = cache.layer(1)
+    assert scale is None
+    assert kv.shape == (16, 2, SHAPE.num_kv_heads, SHAPE.head_dim)
+    kv[5, 0] = 1.0
+    assert cache.layer(1).cache[5, 0].eq(1).all()
+    assert not cache.layer(1).cache[5, 1].any()
+    assert not cache.layer(0).cache.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn], ids=str)
+def test_blocks_are_cleared_in_all_layers_and_nothing_else_is(dtype: torch.dtype) -> None:
+    cache = KVCache(SHAPE, num_blocks=3, block_size=4, dtype=dtype, device=torch.device("cpu"))
+    tensors = [t for i in range(SHAPE.num_layers) for t in cache.layer(i) if t is not None]
+    for tensor in tensors:
+        tensor.copy_(torch.full(tensor.shape, torch.nan))
+    cache.clear([3, 1])
+    for tensor in tensors:
+        rows = tensor.float()
+        assert rows[[*range(4, 8), *range(12, 16)]].eq(0).all()
+        assert rows[[*range(4), *range(8, 12)]].isnan().all()
 
 
 def test_budget_pays_for_whole_blocks_and_the_null_block() -> None:
@@ -35,10 +49,9 @@ def test_a_float8_cache_has_a_scale_per_vector_and_costs_them() -> None:
     cache = KVCache(
         SHAPE, num_blocks=3, block_size=4, dtype=torch.float8_e4m3fn, device=torch.device("cpu")
     )
-    k_scale, v_scale = cache.layer(0)[2:]
-    assert k_scale is not None
-    assert v_scale is not None
-    assert k_scale.shape == v_scale.shape == (16, SHAPE.num_kv_heads, 1)
+    scale = cache.layer(0).scale
+    assert scale is not None
+    assert scale.shape == (16, 2, SHAPE.num_kv_heads, 1)
     held = sum(t.nbytes for i in range(SHAPE.num_layers) for t in cache.layer(i) if t is not None)
     assert held == 4 * block_bytes(SHAPE, 4, torch.float8_e4m3fn)
 
@@ -50,5 +63,6 @@ def test_equal_groups_take_turns_in_the_same_tensors() -> None:
     )
     assert [group.layers for group in cache.groups] == [(0, 2), (3, 4), (1, 5)]
     assert [cache.group_of(i) for i in range(6)] == [0, 2, 0, 1, 1, 2]
-    assert cache.layer(0).k.data_ptr() == cache.layer(1).k.data_ptr() == cache.layer(3).k.data_ptr()
-    assert cache.layer(2).k.data_ptr() == cache.layer(5).k.data_ptr() != cache.layer(0).k.data_ptr()
+    places = [cache.layer(i).cache.data_ptr() for i in range(6)]
+    assert places[0] == places[1] == places[3]
+    assert places[2] == places[4] == places[5] != places[0]

@@ -6,7 +6,7 @@ import torch
 from sensorium import kernels
 
 H, HK, DH = 6, 2, 8
-ROWS = 80
+BLOCK, ROWS = 4, 80
 
 
 def _random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -47,48 +47,66 @@ def test_rope_rotates_pairs_and_stores_where_told() -> None:
     qkv, angle = _random(T, H + 2 * HK, DH), _random(T, DH // 2, seed=1)
     cos = torch.cat([angle.cos(), angle.cos()], -1)[:, None]
     sin = torch.cat([-angle.sin(), angle.sin()], -1)[:, None]
-    k_cache, v_cache = torch.full((2, ROWS, HK, DH), torch.nan)
+    cache = torch.full((ROWS, 2, HK, DH), torch.nan)
     rows = torch.tensor([9, 4, 70])
-    q = kernels.rope_and_store(qkv, cos, sin, rows, k_cache, v_cache, None, None)
+    q = kernels.rope_and_store(qkv, cos, sin, rows, cache, None)
     first, second = qkv.view(T, -1, 2, DH // 2).unbind(2)
     turned = torch.view_as_complex(torch.stack([first, second], -1).contiguous()) * torch.polar(
         torch.ones_like(angle), angle
     ).unsqueeze(1)
     expected = torch.cat([turned.real, turned.imag], -1)
     torch.testing.assert_close(q, expected[:, :H])
-    torch.testing.assert_close(k_cache[rows], expected[:, H : H + HK])
-    torch.testing.assert_close(v_cache[rows], qkv[:, H + HK :])
+    torch.testing.assert_close(cache[rows, 0], expected[:, H : H + HK])
+    torch.testing.assert_close(cache[rows, 1], qkv[:, H + HK :])
     untouched = torch.ones(ROWS, dtype=torch.bool).index_fill(0, rows, False)
-    assert k_cache[untouched].isnan().all()
+    assert cache[untouched].isnan().all()
+
+
+def _blocks(count: int) -> torch.Tensor:
+    """Draw blocks, none twice and never block 0."""
+    order = torch.randperm(ROWS // BLOCK - 1, generator=torch.Generator().manual_seed(3))
+    return order[:count] + 1
+
+
+def _rows(blocks: torch.Tensor) -> torch.Tensor:
+    return (blocks[:, None] * BLOCK + torch.arange(BLOCK)).flatten()
+
+
+def _poisoned_cache(blocks: torch.Tensor) -> torch.Tensor:
+    """A cache in which the blocks nobody asks for are NaN."""
+    cache = torch.full((ROWS, 2, HK, DH), torch.nan)
+    cache[:BLOCK] = 0.0
+    rows = _rows(blocks)
+    cache[rows] = _random(len(rows), 2, HK, DH)
+    return cache
 
 
 def test_decode_attends_to_its_own_rows_only() -> None:
-    k_cache, v_cache = torch.full((2, ROWS, HK, DH), torch.nan)
-    lengths = (1, 17, 33)
-    kv_rows = torch.zeros(3, 33, dtype=torch.long)
-    order = torch.randperm(ROWS - 1, generator=torch.Generator().manual_seed(3)) + 1
-    for i, length in enumerate(lengths):
-        kv_rows[i, :length] = order[sum(lengths[:i]) :][:length]
-    used = kv_rows[kv_rows > 0]
-    k_cache[used], v_cache[used] = _random(len(used), HK, DH), _random(len(used), HK, DH, seed=1)
-    k_cache[0] = v_cache[0] = 0.0
+    blocks = _blocks(15)
+    cache = _poisoned_cache(blocks)
+    tables = torch.zeros(3, 9, dtype=torch.long)
+    tables[0, :1], tables[1, :5], tables[2] = blocks[:1], blocks[1:6], blocks[6:]
+    seen = ((0, 1), (0, 17), (2, 33))  # the last begins inside a block, as a window may
+    mask = torch.full((3, 36), -torch.inf)
+    for i, (first, end) in enumerate(seen):
+        mask[i, first:end] = 0
     q = _random(3, H, DH, seed=2)
-    out = kernels.decode_attention(q, k_cache, v_cache, None, None, kv_rows, torch.tensor(lengths))
-    for i, length in enumerate(lengths):
-        rows = kv_rows[i, :length]
-        torch.testing.assert_close(out[i], _attend(q[i], k_cache[rows], v_cache[rows]))
+    out = kernels.decode_attention(q, cache, None, tables, mask)
+    for i, (first, end) in enumerate(seen):
+        k, v = cache[_rows(tables[i])[first:end]].unbind(1)
+        torch.testing.assert_close(out[i], _attend(q[i], k, v))
 
 
-@pytest.mark.parametrize(("tokens", "context"), [(1, 1), (7, 7), (13, 61)])
-def test_prefill_is_causal_after_its_context(tokens: int, context: int) -> None:
-    k_cache, v_cache = torch.full((2, ROWS, HK, DH), torch.nan)
-    kv_rows = torch.randperm(ROWS, generator=torch.Generator().manual_seed(3))[:context]
-    k_cache[kv_rows], v_cache[kv_rows] = _random(context, HK, DH), _random(context, HK, DH, seed=1)
+@pytest.mark.parametrize(("tokens", "first", "end"), [(1, 0, 1), (7, 0, 7), (13, 3, 61)])
+def test_prefill_is_causal_after_its_context(tokens: int, first: int, end: int) -> None:
+    blocks = _blocks(-(-end // BLOCK))
+    cache = _poisoned_cache(blocks)
     q = _random(tokens, H, DH, seed=2)
-    out = kernels.prefill_attention(q, k_cache, v_cache, None, None, kv_rows, None)
+    out = kernels.prefill_attention(q, cache, None, blocks, BLOCK, first, end, None)
+    k, v = cache[_rows(blocks)[first:end]].unbind(1)
     for i in range(tokens):
-        rows = kv_rows[: context - tokens + i + 1]
-        torch.testing.assert_close(out[i], _attend(q[i], k_cache[rows], v_cache[rows]))
+        seen = end - first - tokens + i + 1
+        torch.testing.assert_close(out[i], _attend(q[i], k[:seen], v[:seen]))
 
 
 def test_rows_take_the_place_of_tokens() -> None:

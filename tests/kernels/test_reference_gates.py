@@ -31,7 +31,7 @@ def test_queries_and_keys_are_normed_scaled_and_rotated(rotates: bool) -> None:
     T = 3
     qkv = 1e-2 * _random(T, H + 2 * HK, DH)  # so small that eps counts
     angle, (cos, sin) = _angles(T)
-    k_cache, v_cache = torch.full((2, ROWS, HK, DH), torch.nan)
+    cache = torch.full((ROWS, 2, HK, DH), torch.nan)
     rows = torch.tensor([9, 4, 31])
     q = kernels.norm_rope_and_store(
         qkv,
@@ -39,9 +39,7 @@ def test_queries_and_keys_are_normed_scaled_and_rotated(rotates: bool) -> None:
         1.75,
         1e-5,
         rows,
-        k_cache,
-        v_cache,
-        None,
+        cache,
         None,
     )
     expected = _norm(qkv, 1e-5)
@@ -50,23 +48,19 @@ def test_queries_and_keys_are_normed_scaled_and_rotated(rotates: bool) -> None:
         pairs = pairs * torch.polar(torch.ones_like(angle), angle)[:, None]
         expected = torch.cat([pairs.real, pairs.imag], -1)
     torch.testing.assert_close(q, (1.75 * expected[:, :H]).float())
-    torch.testing.assert_close(k_cache[rows], expected[:, H : H + HK].float())
-    assert torch.equal(v_cache[rows], qkv[:, H + HK :])
+    torch.testing.assert_close(cache[rows, 0], expected[:, H : H + HK].float())
+    assert torch.equal(cache[rows, 1], qkv[:, H + HK :])
     untouched = torch.ones(ROWS, dtype=torch.bool).index_fill(0, rows, False)
-    assert k_cache[untouched].isnan().all()
-    assert v_cache[untouched].isnan().all()
+    assert cache[untouched].isnan().all()
 
 
 def test_a_query_in_bfloat16_is_rounded_once() -> None:
     qkv = _random(2, H + 2 * HK, DH).bfloat16()
     _, (cos, sin) = _angles(2)
-    caches = torch.zeros(2, ROWS, HK, DH)
+    cache = torch.zeros(ROWS, 2, HK, DH)
     rows = torch.tensor([1, 2])
-    exact = kernels.norm_rope_and_store(
-        qkv.float(), cos, sin, 1.75, 1e-5, rows, *caches, None, None
-    )
-    caches = caches.bfloat16()
-    q = kernels.norm_rope_and_store(qkv, cos, sin, 1.75, 1e-5, rows, *caches, None, None)
+    exact = kernels.norm_rope_and_store(qkv.float(), cos, sin, 1.75, 1e-5, rows, cache, None)
+    q = kernels.norm_rope_and_store(qkv, cos, sin, 1.75, 1e-5, rows, cache.bfloat16(), None)
     assert torch.equal(q, exact.bfloat16())
 
 
