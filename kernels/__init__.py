@@ -25,7 +25,9 @@ prefill_attention = custom_op(
 
 route = custom_op("route", reference_moe.route, mutates_args=())
 dispatch_experts = custom_op("dispatch_experts", reference_moe.dispatch_experts, mutates_args=())
-grouped_matmul = custom_op("grouped_matmul", reference_moe.grouped_matmul, mutates_args=())
+grouped_matmul = custom_op(
+    "grouped_matmul", reference_moe.grouped_matmul, mutates_args=(), cpu=cpu.grouped_matmul
+)
 combine_experts = custom_op("combine_experts", reference_moe.combine_experts, mutates_args=())
 
 norm_rope_and_store = custom_op(
@@ -36,5 +38,7 @@ norm_rope_and_store = custom_op(
 norm_heads_and_gate = custom_op(
     "norm_heads_and_gate", reference_gates.norm_heads_and_gate, mutates_args=()
 )
-mix_and_norm = custom_op("mix_and_norm", reference_gates.mix_and_norm, mutates_args=())
+mix_and_norm = custom_op(
+    "mix_and_norm", reference_gates.mix_and_norm, mutates_args=(), cpu=cpu.mix_and_norm
+)
 soft_cap = custom_op("soft_cap", reference_gates.soft_cap, mutates_args=())

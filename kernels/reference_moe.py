@@ -49,13 +49,13 @@ def dispatch_experts(
 def grouped_matmul(rows: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Multiply each expert's rows with its own matrix: [P, in] → [P, out].
 
-    `weight` is [E, out, in]; the first `counts[0]` rows are expert 0's, the next `counts[1]` expert
+    `weight` is [E, in, out]; the first `counts[0]` rows are expert 0's, the next `counts[1]` expert
     1's and so on.
     """
     parts, begin = [], 0
     for expert, count in enumerate(counts.tolist()):
         if count:
-            parts.append(F.linear(rows[begin : begin + count], weight[expert]))
+            parts.append(torch.mm(rows[begin : begin + count], weight[expert]))
             begin += count
     return torch.cat(parts)
 

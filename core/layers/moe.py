@@ -10,7 +10,7 @@ from sensorium.core.layers.groups import quantized
 from sensorium.core.layers.layer import Layer
 from sensorium.core.layers.linear import Linear, Weights
 from sensorium.core.layers.norm_scale import NormScale
-from sensorium.core.layers.packed import Int4Groups, Int8Rows, Reordered
+from sensorium.core.layers.packed import Int4Groups, Int8Rows
 
 Observer = Callable[[Tensor, Tensor], None]
 """Is told a router's logits [T, E] and the experts it chose [T, K]."""
@@ -51,29 +51,32 @@ class ExpertLinear(Layer):
         self.weight = nn.Parameter(
             torch.empty(num_experts, out_features, in_features), requires_grad=False
         )
+        self._by_input: Tensor | None = None
         self._packed: list[Callable[[Tensor], Tensor]] = []
 
     def pack(self, weights: Weights = "same") -> None:
-        """Replace the loaded weight by a packed matrix per expert; `weights` as in `Linear.pack`.
+        """Replace the loaded weight; `weights` as in `Linear.pack`.
 
-        One core, bfloat16, matrices of 768 × 384: one row takes 142 µs instead of 241.
+        In few bits each expert's matrix is packed, else they stay together, [E, in, out]: one
+        layout for products of single experts and of all at once.
         """
-        dtype, matrices = self.weight.dtype, self.weight.detach()
-        half = dtype is torch.bfloat16
+        matrices = self.weight.detach()
+        half = matrices.dtype is torch.bfloat16
         if weights == "int8" and half and Int8Rows.takes(matrices.shape[2]):
             self._packed = [Int8Rows(matrix) for matrix in matrices]
         elif weights == "int4" and half and Int4Groups.takes(*matrices.shape[1:]):
             self._packed = [Int4Groups(quantized(matrix)) for matrix in matrices]
-        elif Reordered.takes(dtype):
-            self._packed = [Reordered(matrix) for matrix in matrices]
         else:
-            return
+            self._by_input = matrices.transpose(1, 2).contiguous()
         del self.weight
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Multiply `counts[e]` rows with expert e's matrix, in order: [P, in] → [P, out]."""
         if not self._packed:
-            return kernels.grouped_matmul(rows, self.weight, counts)
+            by_input = self._by_input
+            if by_input is None:
+                by_input = self.weight.transpose(1, 2)
+            return kernels.grouped_matmul(rows, by_input, counts)
         parts, begin = [], 0
         for matrix, count in zip(self._packed, counts.tolist(), strict=True):
             if count:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sensorium import kernels
-from sensorium.kernels import cpu, reference
+from sensorium.kernels import cpu, reference, reference_gates, reference_moe
 
 BLOCK, ROWS, HK = 4, 80, 2
 
@@ -62,3 +62,36 @@ def test_norm_of_few_rows_is_the_reference_but_for_one_rounding(rows: int, size:
     assert torch.equal(total, wanted_total)
     assert normed.shape == wanted.shape
     torch.testing.assert_close(normed, wanted, rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-2)])
+def test_mixing_few_rows_equals_the_reference(
+    size: float, rows: int, scaled: bool, dtype: torch.dtype, tolerance: float
+) -> None:
+    generator = torch.Generator().manual_seed(5)
+    residual, branch = torch.randn(2, rows, 48, generator=generator) * size
+    branch_scale, alpha, beta, scale = torch.randn(4, 48, generator=generator)
+    arguments = (
+        *(residual, branch.to(dtype), branch_scale.to(dtype) if scaled else None, 1e-8),
+        *(alpha, beta, scale, 1e-5),
+    )
+    found, wanted = cpu.mix_and_norm(*arguments), reference_gates.mix_and_norm(*arguments)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert ours.dtype is theirs.dtype
+        limit = tolerance * (1 + float(theirs.abs().max()))
+        torch.testing.assert_close(ours.float(), theirs.float(), atol=limit, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "counts", [[1, 0, 0, 0], [3, 1, 2, 2], [0, 5, 4, 0], [20, 1, 1, 1], [0, 2, 2, 3]]
+)
+def test_grouped_products_equal_the_reference(counts: list[int]) -> None:
+    generator = torch.Generator().manual_seed(6)
+    weight = torch.randn(4, 7, 5, generator=generator)
+    arguments = (torch.randn(sum(counts), 7, generator=generator), weight, torch.tensor(counts))
+    torch.testing.assert_close(
+        cpu.grouped_matmul(*arguments), reference_moe.grouped_matmul(*arguments)
+    )

@@ -68,8 +68,8 @@ def test_experts_compute_what_each_pair_says_alone(num_tokens: int) -> None:
     scale, weights = _random(M, seed=3) + 1, _random(num_tokens, K, seed=4)
 
     rows, pairs, counts = kernels.dispatch_experts(x, expert_ids, E)
-    inner = kernels.silu_mul(kernels.grouped_matmul(rows, gate_up, counts))
-    outputs = kernels.grouped_matmul(inner, down, counts)
+    inner = kernels.silu_mul(kernels.grouped_matmul(rows, gate_up.mT, counts))
+    outputs = kernels.grouped_matmul(inner, down.mT, counts)
     found = kernels.combine_experts(outputs, pairs, weights, scale, 1e-8)
 
     expected = torch.zeros(num_tokens, M, dtype=torch.float64)
