@@ -122,7 +122,7 @@ def sensorium(folder: Path, threads: int, weights: str, dtype: str = "bfloat16")
             size = SIZES[dtype] * numbers
         case "int8":  # a scale a row is little
             size = numbers
-        case _:  # the GGUF's own groups
+        case _:  # the GGUF's own groups; "auto" takes them for few rows
             size = groups.stat().st_size
     return Contestant(
         f"{OURS} {weights}",
@@ -132,12 +132,12 @@ def sensorium(folder: Path, threads: int, weights: str, dtype: str = "bfloat16")
     )
 
 
-def transformers(folder: Path, threads: int, dtype: str = "bfloat16") -> Contestant:
-    """transformers' `generate`, in our environment."""
+def transformers(folder: Path, threads: int, dtype: str = "bfloat16", *experts: str) -> Contestant:
+    """transformers' `generate`, in our environment, with its default or another way to experts."""
     return Contestant(
-        f"transformers {dtype}",
+        " ".join(("transformers", *(experts or (dtype,)))),
         "transformers_generate.py",
-        [str(folder), str(threads), dtype],
+        [str(folder), str(threads), dtype, *experts],
         environment="transformers",
         bytes_per_step=SIZES[dtype] * num_parameters(folder),
     )
@@ -268,14 +268,14 @@ def tell(text: str) -> None:
 
 
 def print_figures(figures: Figures) -> None:
-    """Print a table a load: best, median, our best over theirs, and the memory's limit."""
+    """Print a table a load: best, median, our first row's best over theirs, the memory's limit."""
     print(
         f"\n{figures.part}: memory reads at {figures.gb_per_s:.0f} GB/s; other programs took "
         f"{figures.others:.0%} of the cores; tokens per second"
     )
     for name, by_label in figures.rates.items():
         print(f"\n{name:28}{'best':>8}{'median':>8}{'ours ÷ it':>11}{'limit':>8}")
-        ours_best = max(max(rates) for label, rates in by_label.items() if label.startswith(OURS))
+        ours_best = max(next(iter(by_label.values())))
         for label, rates in by_label.items():
             limit = figures.limits.get(name, {}).get(label)
             print(
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument("--model", default=ModelsConfig().decoder)
     parser.add_argument("--parts", default="A,B")
     parser.add_argument("--without", default="", help="any of vllm, llama, transformers")
-    parser.add_argument("--weights", default="same,int8,int4", help="of ours, in part A")
+    parser.add_argument("--weights", default="auto,int4", help="of ours, in part A")
     parser.add_argument("--muse-dtype", default="bfloat16", help="of ours and the file, in part B")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=96)
@@ -330,7 +330,10 @@ def main() -> None:
             else:
                 write_muse(muse, getattr(torch, args.muse_dtype))
                 ours = [sensorium(muse, args.threads, "same", args.muse_dtype)]
-                theirs = [transformers(muse, args.threads, dtype) for dtype in SIZES]
+                theirs = [
+                    transformers(muse, args.threads, args.muse_dtype, *experts)
+                    for experts in ((), ("batched_mm",))
+                ]
                 deadline = begin + args.limit_s
             peers = [peer for peer in theirs if peer.environment not in without]
             with running([*ours, *peers]) as contestants:

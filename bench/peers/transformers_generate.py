@@ -1,4 +1,4 @@
-"""transformers' `generate` as a contestant: transformers_generate.py FOLDER THREADS DTYPE.
+"""transformers' `generate` as a contestant: its arguments are FOLDER THREADS DTYPE [EXPERTS].
 
 It has no continuous batching here: requests that wait are taken together, padded on the left, up
 to the bench's limit, and the next ones when that batch has ended. A request's tokens beyond its
@@ -33,11 +33,12 @@ class Clock(StoppingCriteria):
 class Static:
     """Static batches by `generate`."""
 
-    def __init__(self, folder: str, dtype: torch.dtype) -> None:
-        """Load the checkpoint."""
+    def __init__(self, folder: str, dtype: torch.dtype, experts: str | None = None) -> None:
+        """Load the checkpoint; `experts` is the implementation of a mixture, if not the default."""
         muse = AutoConfig.from_pretrained(folder).model_type == "muse_spark"
         kind = MuseSparkForConditionalGeneration if muse else AutoModelForCausalLM
-        self._model = kind.from_pretrained(folder, dtype=dtype).eval()
+        options = {"experts_implementation": experts} if experts else {}
+        self._model = kind.from_pretrained(folder, dtype=dtype, **options).eval()
         self._model.generation_config.eos_token_id = None  # exactly max_tokens come
 
     def answer(self, requests: list[Request], batch: int) -> Stamps:
@@ -84,9 +85,9 @@ class Static:
 def main() -> None:
     """Load and serve."""
     replies = open_replies()
-    folder, threads, dtype = sys.argv[1:]
+    folder, threads, dtype, *experts = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    serve(replies, Static(folder, getattr(torch, dtype)).answer)
+    serve(replies, Static(folder, getattr(torch, dtype), *experts).answer)
 
 
 if __name__ == "__main__":
