@@ -5,7 +5,7 @@ Plain Python over sequences and the block pool. Rules:
 1. Sequences with one position to compute (generations) come first; a quarter of the budget is kept
    for prefill while any waits, so neither starves the other.
 2. What is left is shared evenly among prefills: a short one takes what it needs and leaves the
-   rest. The longest unserved ones come first when there isn't a block's worth for everybody.
+   rest to a few long ones, the longest unserved first, since small pieces are read slowly.
 3. When blocks run out, window layers first give up what they keep only to be rolled back to. Then
    idle sequences lose all their blocks, the longest unused first; then working ones, the youngest
    first, but never to one younger than themselves: so the oldest always advances. A sequence
@@ -23,6 +23,10 @@ from sensorium.core.sequence import Sequence
 
 LEAST_SLACK = 1
 """Positions beyond its window that a window layer always keeps."""
+
+
+MOST_LONG_PREFILLS = 4
+"""So many prompts that are longer than their share of a step are read in it; the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,9 @@ class Scheduler:
         single = single[: budget - (budget // 4 if longer else 0)]
         counts = dict.fromkeys(single, 1)
         budget -= len(single)
-        longer = longer[: cdiv(budget, self._block_size)]
+        share = budget // max(len(longer), 1)
+        put_off = [s for s in longer if s.num_to_prefill > share][MOST_LONG_PREFILLS:]
+        longer = [s for s in longer if s not in put_off][: cdiv(budget, self._block_size)]
         for i, sequence in enumerate(sorted(longer, key=lambda s: s.num_to_prefill)):
             count = min(sequence.num_to_prefill, cdiv(budget, len(longer) - i))
             counts[sequence] = count

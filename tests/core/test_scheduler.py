@@ -79,6 +79,14 @@ def test_waiting_prefills_take_turns_when_there_are_too_many() -> None:
     assert [s.num_computed for s in sequences] == [4] * 6
 
 
+def test_a_few_long_prompts_are_read_in_large_pieces_and_short_ones_beside_them() -> None:
+    scheduler, _ = _scheduler(num_blocks=1000, budget=64)
+    sequences = [_sequence(i, 500) for i in range(8)] + [_sequence(i, 3) for i in (8, 9)]
+    counts = _counts(scheduler.schedule(sequences, 0.0))
+    assert counts == {0: 15, 1: 15, 2: 14, 3: 14, 8: 3, 9: 3}
+    assert set(_counts(scheduler.schedule(sequences[:8], 0.0))) == {4, 5, 6, 7}
+
+
 def test_longest_unused_idle_sequence_loses_its_blocks_first() -> None:
     scheduler, pool = _scheduler(num_blocks=6)
     first, second = _sequence(1, 8), _sequence(2, 8)
