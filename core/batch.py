@@ -15,6 +15,21 @@ from sensorium.core.block_table import BlockTable
 from sensorium.core.scheduler import Scheduled
 from sensorium.core.span import SLOT
 
+_LITTLE_PADDING = 8
+"""Blocks of padding that cost less than attending apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode:
+    """Tokens `start` … `end` are one each of S sequences that see about as much."""
+
+    start: int
+    end: int
+    block_tables: Tensor
+    """Blocks of what each of them sees, padded with the null block: [S, B]."""
+    mask: Tensor
+    """0 where a token sees a row of its blocks, else -inf, in the type of queries: [S, L]."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefill:
@@ -35,25 +50,25 @@ class Prefill:
 class Context:
     """Where the layers of one group find and put keys and values in this step.
 
-    The first S tokens of a batch are those of sequences that advance by one.
+    The first tokens of a batch are those of sequences that advance by one, in order of length.
+    They are attended to in parts, so that a short sequence is never padded to a long one.
 
     Example: block size 4, no window; sequence A has 5 cached positions in blocks 2 and 7 and
     advances by one, B is new, with 3 tokens in block 1. Then `slot_mapping` = [7·4 + 1, 4, 5, 6],
-    `block_tables` = [[2, 7]], `mask` = [[0, 0, 0, 0, 0, 0, -inf, -inf]], and one prefill has start
-    1, end 4, blocks [1], rows 0 … 3. With a window of 3, `mask` = [[-inf, -inf, -inf, 0, 0, 0,
-    -inf, -inf]].
+    one decode has `block_tables` [[2, 7]] and `mask` [[0, 0, 0, 0, 0, 0, -inf, -inf]], and one
+    prefill has start 1, end 4, blocks [1], rows 0 … 3. With a window of 3, `mask` = [[-inf, -inf,
+    -inf, 0, 0, 0, -inf, -inf]].
     """
 
     slot_mapping: Tensor
     """Cache row that each token writes: [T]."""
-    block_tables: Tensor
-    """Blocks of what the first S tokens see, padded with the null block: [S, B]."""
-    mask: Tensor
-    """0 where such a token sees a row of its blocks, else -inf, in the type of queries: [S, L]."""
+    decodes: tuple[Decode, ...]
     prefills: tuple[Prefill, ...]
     window: int | None
     """How far back a query sees, itself included; the rows of a prefill may reach further."""
     block_size: int
+    dtype: torch.dtype
+    """The queries'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +96,9 @@ def build_batch(
     device: torch.device,
     sample_all: bool = False,
 ) -> Batch:
-    """Lay scheduled work out flat. Sequences that advance by one position must come first.
+    """Lay scheduled work out flat.
+
+    Sequences that advance by one position must come first, in order of length.
 
     `dtype` is the queries'. `sample_all` asks for logits of every token, not only where the next
     one is due.
@@ -145,15 +162,13 @@ def _look(item: Scheduled, group: int, block_size: int) -> _View:
 
 def _context(views: list[_View], dtype: torch.dtype, device: torch.device) -> Context:
     """Lay one layer group's views out flat."""
-    single = [view for view in views if view.count == 1]
-    block_size, width = views[0].block_size, max((len(v.blocks) for v in single), default=0)
-    padded = [view.blocks + [NULL_BLOCK] * (width - len(view.blocks)) for view in single]
-    bounds = torch.tensor([(v.first_row, v.end_row) for v in single]).view(-1, 2, 1)
-    place = torch.arange(width * block_size)
-    hidden = (place < bounds[:, 0]) | (place >= bounds[:, 1])  # [S, L]
+    num_single = sum(view.count == 1 for view in views)
+    decodes = [
+        _decode(views[begin:end], begin, dtype, device) for begin, end in _alike(views[:num_single])
+    ]
     prefills = []
-    end = len(single)
-    for view in views[len(single) :]:
+    end = num_single
+    for view in views[num_single:]:
         end += view.count
         prefills.append(
             Prefill(
@@ -166,9 +181,33 @@ def _context(views: list[_View], dtype: torch.dtype, device: torch.device) -> Co
         )
     return Context(
         slot_mapping=torch.tensor([row for view in views for row in view.written()]).to(device),
-        block_tables=torch.tensor(padded, dtype=torch.long).view(len(single), width).to(device),
-        mask=torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf).to(device),
+        decodes=tuple(decodes),
         prefills=tuple(prefills),
         window=views[0].table.window,
-        block_size=block_size,
+        block_size=views[0].block_size,
+        dtype=dtype,
+    )
+
+
+def _alike(single: list[_View]) -> list[tuple[int, int]]:
+    """Cut single positions where the number of blocks has doubled; returns (begin, end) pairs."""
+    cuts = [0]
+    for index, view in enumerate(single):
+        if len(view.blocks) > 2 * len(single[cuts[-1]].blocks) + _LITTLE_PADDING:
+            cuts.append(index)
+    return list(zip(cuts, [*cuts[1:], len(single)], strict=True)) if single else []
+
+
+def _decode(views: list[_View], start: int, dtype: torch.dtype, device: torch.device) -> Decode:
+    width = max(len(view.blocks) for view in views)
+    padded = [view.blocks + [NULL_BLOCK] * (width - len(view.blocks)) for view in views]
+    bounds = torch.tensor([(view.first_row, view.end_row) for view in views])[..., None]
+    place = torch.arange(width * views[0].block_size)
+    hidden = (place < bounds[:, 0]) | (place >= bounds[:, 1])  # [S, L]
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
+    return Decode(
+        start=start,
+        end=start + len(views),
+        block_tables=torch.tensor(padded).to(device),
+        mask=mask.to(device),
     )

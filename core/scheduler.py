@@ -60,9 +60,10 @@ class Scheduler:
         """Blocks that `schedule` has given out in this step."""
 
     def schedule(self, sequences: Iterable[Sequence], now: float) -> list[Scheduled]:
-        """Choose this step's work and reserve its blocks; single positions come first.
+        """Choose this step's work and reserve its blocks.
 
-        `now` is in seconds; it marks the sequences served as used.
+        Single positions come first, in order of their contexts' lengths; then prefills. `now` is in
+        seconds; it marks the sequences served as used.
         """
         everyone = list(sequences)
         self.new_blocks = []
@@ -78,7 +79,7 @@ class Scheduler:
             sequence.last_step, sequence.last_used = self._num_steps, now
         return sorted(
             (Scheduled(sequence, count) for sequence, count in counts.items()),
-            key=lambda s: (s.count > 1, s.sequence.order),
+            key=_place_in_batch,
         )
 
     def release(self, sequence: Sequence) -> None:
@@ -190,3 +191,8 @@ class Scheduler:
             return min(idle, key=lambda s: (s.last_used, s.order))
         younger = [s for s in holders if s.order > sequence.order]
         return max(younger, key=lambda s: s.order, default=None)
+
+
+def _place_in_batch(item: Scheduled) -> tuple[bool, int, int]:
+    is_prefill, order = item.count > 1, item.sequence.order
+    return is_prefill, 0 if is_prefill else item.sequence.num_computed, order

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from sensorium.core.batch import Batch, Context
+from sensorium.core.batch import Batch, Context, Decode
 
 
 def run_singly(run: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
@@ -42,19 +42,20 @@ def _alone(context: Context, token: int, position: int) -> Context:
     size = context.block_size
     first = 0 if context.window is None else max(0, position - context.window + 1)
     num_blocks = position // size - first // size + 1
-    if token < len(context.block_tables):
-        blocks = context.block_tables[token, :num_blocks]
+    decode = next((d for d in context.decodes if d.start <= token < d.end), None)
+    if decode is not None:
+        blocks = decode.block_tables[token - decode.start, :num_blocks]
     else:
         prefill = next(p for p in context.prefills if p.start <= token < p.end)
         own = (prefill.end_row - (prefill.end - token)) // size  # the block of the token itself
         blocks = prefill.blocks[own + 1 - num_blocks : own + 1]
-    mask = context.mask.new_full((1, num_blocks * size), -torch.inf)
+    mask = torch.full((1, num_blocks * size), -torch.inf, dtype=context.dtype, device=blocks.device)
     mask[0, first % size : first % size + position - first + 1] = 0
     return Context(
         slot_mapping=context.slot_mapping[token : token + 1],
-        block_tables=blocks[None],
-        mask=mask,
+        decodes=(Decode(start=0, end=1, block_tables=blocks[None], mask=mask),),
         prefills=(),
         window=context.window,
         block_size=size,
+        dtype=context.dtype,
     )

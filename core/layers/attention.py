@@ -35,12 +35,10 @@ class Attention(Layer):
 
 def attend(q: Tensor, context: Context, kv: LayerKV) -> Tensor:
     """Attend from each token of the step to what it sees: q [T, H, Dh] → [T, H · Dh]."""
-    parts = []
-    num_single = len(context.block_tables)
-    if num_single:
-        parts.append(
-            kernels.decode_attention(q[:num_single], *kv, context.block_tables, context.mask)
-        )
+    parts = [
+        kernels.decode_attention(q[part.start : part.end], *kv, part.block_tables, part.mask)
+        for part in context.decodes
+    ]
     for prefill in context.prefills:
         parts.append(
             kernels.prefill_attention(

@@ -16,7 +16,7 @@ def _sequence(
     token_ids: tuple[int, ...], blocks: list[int], computed: int, window: int | None = None
 ) -> Sequence:
     table = BlockTable(window, 4)
-    sequence = Sequence(SequenceId(1), tables=[table], max_positions=100, order=1)
+    sequence = Sequence(SequenceId(1), tables=[table], max_positions=300, order=1)
     one = SequenceId(1)
     sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=token_ids))
     sequence.put(Generate(sequence_id=one, span_id=SpanId(2)))
@@ -34,8 +34,9 @@ def test_batch_is_laid_out_as_its_docstring_shows() -> None:
     assert batch.positions.tolist() == [5, 0, 1, 2]
     (context,) = batch.contexts
     assert context.slot_mapping.tolist() == [29, 4, 5, 6]
-    assert context.block_tables.tolist() == [[2, 7]]
-    assert context.mask.tolist() == [[*[0] * 6, -math.inf, -math.inf]]
+    (decode,) = context.decodes
+    assert (decode.start, decode.end, decode.block_tables.tolist()) == (0, 1, [[2, 7]])
+    assert decode.mask.tolist() == [[*[0] * 6, -math.inf, -math.inf]]
     (prefill,) = context.prefills
     assert (prefill.start, prefill.end, prefill.blocks.tolist()) == (1, 4, [1])
     assert (prefill.first_row, prefill.end_row) == (0, 3)
@@ -48,9 +49,24 @@ def test_short_contexts_are_padded_with_the_null_block() -> None:
     batch = build_batch(
         [Scheduled(a, 1), Scheduled(b, 1)], block_size=4, dtype=torch.float32, device=CPU
     )
-    context = batch.contexts[0]
-    assert context.block_tables.tolist() == [[2, 7], [1, 0]]
-    assert context.mask.isfinite().sum(-1).tolist() == [6, 2]
+    (decode,) = batch.contexts[0].decodes
+    assert decode.block_tables.tolist() == [[2, 7], [1, 0]]
+    assert decode.mask.isfinite().sum(-1).tolist() == [6, 2]
+
+
+def test_short_contexts_are_not_padded_to_long_ones() -> None:
+    lengths = (1, 2, 9, 11, 12, 40, 200)
+    blocks = [list(range(1, 1 + -(-length // 4))) for length in lengths]
+    items = [
+        Scheduled(_sequence((9,) * length, held, length - 1), 1)
+        for length, held in zip(lengths, blocks, strict=True)
+    ]
+    batch = build_batch(items, block_size=4, dtype=torch.float32, device=CPU)
+    decodes = batch.contexts[0].decodes
+    assert [(d.start, d.end) for d in decodes] == [(0, 6), (6, 7)]
+    assert [d.block_tables.shape for d in decodes] == [(6, 10), (1, 50)]
+    seen = [int(count) for d in decodes for count in d.mask.isfinite().sum(-1)]
+    assert seen == list(lengths)
 
 
 def test_a_window_layer_sees_only_the_last_positions() -> None:
@@ -59,8 +75,9 @@ def test_a_window_layer_sees_only_the_last_positions() -> None:
         [Scheduled(a, 1), Scheduled(b, 4)], block_size=4, dtype=torch.float32, device=CPU
     )
     (context,) = batch.contexts
-    assert context.block_tables.tolist() == [[2, 7]]
-    assert context.mask.isfinite().tolist() == [[*[False] * 3, *[True] * 3, False, False]]
+    (decode,) = context.decodes
+    assert decode.block_tables.tolist() == [[2, 7]]
+    assert decode.mask.isfinite().tolist() == [[*[False] * 3, *[True] * 3, False, False]]
     # Positions 3 … 8 of b: the first of four queries sees 3, 4 and 5.
     (prefill,) = context.prefills
     assert (prefill.blocks.tolist(), prefill.first_row, prefill.end_row) == ([0, 6, 1], 3, 9)
@@ -73,12 +90,12 @@ def test_unfinished_prompt_yields_no_logits() -> None:
         [Scheduled(_sequence((1,) * 9, [1], 0), 4)], block_size=4, dtype=torch.float32, device=CPU
     )
     assert batch.sample_indices.tolist() == []
-    assert batch.contexts[0].block_tables.shape == batch.contexts[0].mask.shape == (0, 0)
+    assert batch.contexts[0].decodes == ()
 
 
 def test_rows_go_to_the_slots_of_their_positions() -> None:
     table = BlockTable(None, 4)
-    sequence = Sequence(SequenceId(1), tables=[table], max_positions=100, order=1)
+    sequence = Sequence(SequenceId(1), tables=[table], max_positions=300, order=1)
     one = SequenceId(1)
     sequence.put(AppendTokens(sequence_id=one, span_id=SpanId(1), token_ids=(7, 8)))
     sequence.put(OpenSpan(sequence_id=one, span_id=SpanId(2)))
