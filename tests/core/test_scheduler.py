@@ -79,6 +79,16 @@ def test_waiting_prefills_take_turns_when_there_are_too_many() -> None:
     assert [s.num_computed for s in sequences] == [4] * 6
 
 
+def test_a_prefill_behind_a_long_context_takes_less_while_others_generate() -> None:
+    scheduler, _ = _scheduler(num_blocks=10_000, budget=64)
+    long, generating = _sequence(1, 9_000, computed=2_048), _sequence(2, 5, computed=4)
+    assert _counts(scheduler.schedule([long], 0.0)) == {1: 64}
+    assert _counts(scheduler.schedule([long, generating], 0.0)) == {1: 32, 2: 1}
+    long.num_computed = 8_900  # a block of 4 is read at any length
+    scheduler, _ = _scheduler(num_blocks=10_000, budget=16)
+    assert _counts(scheduler.schedule([long, generating], 0.0)) == {1: 4, 2: 1}
+
+
 def test_a_few_long_prompts_are_read_in_large_pieces_and_short_ones_beside_them() -> None:
     scheduler, _ = _scheduler(num_blocks=1000, budget=64)
     sequences = [_sequence(i, 500) for i in range(8)] + [_sequence(i, 3) for i in (8, 9)]
