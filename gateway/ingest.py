@@ -5,10 +5,10 @@ is speech and where a turn ends is decided in turns.py.
 """
 
 import numpy as np
-import soxr
 from numpy.typing import NDArray
 
 from sensorium.encoders.media import Samples
+from sensorium.encoders.resample import Resampler
 from sensorium.gateway.configuration import AudioFormat
 
 
@@ -31,15 +31,15 @@ _MU_LAW, _A_LAW = _g711_tables()
 class Timeline:
     """Decodes and resamples one stream; state survives any split of the bytes.
 
-    `Timeline(format, rate_hz)` resamples with one stateful soxr stream, so that a clip cut into
-    packets gives the samples that the whole clip would.
+    `Timeline(format, rate_hz)` resamples with one stateful stream, so that a clip cut into packets
+    gives the samples that the whole clip would.
     """
 
     def __init__(self, audio_format: AudioFormat, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self._format = audio_format
         self._odd = b""
-        self._resampler = self._new_resampler()
+        self._resampler = Resampler(audio_format.rate_hz, rate_hz)
 
     @property
     def format(self) -> AudioFormat:
@@ -49,22 +49,22 @@ class Timeline:
     def set_format(self, audio_format: AudioFormat) -> None:
         """Read another format from now on; what the resampler still held is dropped."""
         self._format = audio_format
-        self.reset()
+        self._odd = b""
+        self._resampler = Resampler(audio_format.rate_hz, self._rate_hz)
 
     def reset(self) -> None:
         """Forget a carried odd byte and the resampler's tail."""
         self._odd = b""
-        self._resampler = self._new_resampler()
+        self._resampler.reset()
 
     def append(self, data: bytes) -> Samples:
         """Return the samples that `data` completes; [n] float32 at the model's rate."""
-        return self._resample(self._decode(data), last=False)
+        return self._resampler.push(self._decode(data))
 
     def flush(self) -> Samples:
         """Return what the resampler still holds and begin afresh (end of a manual turn)."""
-        tail = self._resample(np.zeros(0, np.float32), last=True)
-        self.reset()
-        return tail
+        self._odd = b""
+        return self._resampler.flush()
 
     def _decode(self, data: bytes) -> Samples:
         if self._format.encoding == "pcmu":
@@ -77,14 +77,3 @@ class Timeline:
             data, self._odd = data[:cut], data[cut:]
         pcm: NDArray[np.int16] = np.frombuffer(data, "<i2")
         return pcm.astype(np.float32) / np.float32(32768)
-
-    def _new_resampler(self) -> "soxr.ResampleStream | None":
-        if self._format.rate_hz == self._rate_hz:
-            return None
-        return soxr.ResampleStream(self._format.rate_hz, self._rate_hz, 1, dtype="float32")
-
-    def _resample(self, samples: Samples, *, last: bool) -> Samples:
-        if self._resampler is None:
-            return samples
-        resampled: Samples = self._resampler.resample_chunk(samples, last=last)
-        return resampled

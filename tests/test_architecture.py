@@ -38,6 +38,7 @@ OURS = {
         "encoders.base",
         "encoders.media",
         "encoders.decode",
+        "encoders.resample",
         "encoders.vad",
     ),
     "web": (),
@@ -58,6 +59,7 @@ OUTSIDE = {
 OUTSIDE_OF_FILE = {
     "encoders/decode.py": {"av"},
     "encoders/decode_child.py": {"av"},
+    "encoders/resample.py": {"soxr"},
     "encoders/vad.py": {"onnxruntime"},
     "encoders/whisper.py": {"ctranslate2"},
     "encoders/whisper_tokens.py": {"tokenizers"},
@@ -67,7 +69,6 @@ OUTSIDE_OF_FILE = {
     "core/grammar.py": {"llguidance"},
     "core/text/tokenizer.py": {"tokenizers"},
     "core/text/sandbox.py": {"jinja2"},
-    "gateway/ingest.py": {"soxr"},
     "gateway/cli/": {"httpx", "websockets", "uvicorn", "soxr", "sounddevice", "onnxruntime"},
     "gateway/__main__.py": {"uvicorn"},
 }
@@ -75,6 +76,7 @@ TORCH_FREE = (
     "gateway/",
     "core/api.py",
     "core/config.py",
+    "core/model_info.py",
     "core/errors.py",
     "core/text/",
     "core/scheduler.py",
@@ -91,6 +93,7 @@ TORCH_FREE = (
     "core/models/muse_towers.py",
     "encoders/media.py",
     "encoders/decode.py",
+    "encoders/resample.py",
     "encoders/vad.py",
     "encoders/settling.py",
 )
