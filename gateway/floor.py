@@ -127,7 +127,12 @@ class Floor:
     def hear_item(self, item_id: str, data: bytes) -> None:
         """Hear the sound that came inside an item."""
         timeline = Timeline(self._config.input_format, self._rate_hz)
-        turn = SpokenTurn(item_id=item_id, hints=ClipHints(live=False), committed=True)
+        turn = SpokenTurn(
+            item_id=item_id,
+            hints=ClipHints(live=False),
+            keeps_sound=self._hearing.gives_rows,
+            committed=True,
+        )
         turn.append(timeline.append(data))
         turn.append(timeline.flush())
         self._hearing.begin(turn)
@@ -173,7 +178,11 @@ class Floor:
 
     def _begin_turn(self, sound: Samples) -> SpokenTurn:
         start_ms = self._listener.position_ms - len(sound) * 1000 // self._rate_hz
-        turn = SpokenTurn(item_id=self._new_id("item"), start_ms=max(0, start_ms))
+        turn = SpokenTurn(
+            item_id=self._new_id("item"),
+            start_ms=max(0, start_ms),
+            keeps_sound=self._hearing.gives_rows,
+        )
         self._hearing.begin(turn)
         return turn
 

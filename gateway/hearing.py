@@ -1,16 +1,18 @@
 """Spoken turns on their way through the engine: one after the other, each kept until it was heard.
 
 The first turn of the queue may be *live*: its span is open at the tail of the main sequence and
-its sound is encoded as it comes. The others wait. Sound is kept until its transcript is final, so
-that a turn survives the loss of the engine.
+its sound is encoded as it comes. The others wait. Sound is kept until it was heard to its end, so
+that a turn survives the loss of the engine; sound that becomes embeddings, not words, is handed on
+as a `Recording` then, for it is all that can make them again.
 """
 
+import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from sensorium.core.api import AppendMedia, Heard, Progress, SpanClosed, SpanId
+from sensorium.core.api import AppendMedia, Heard, ModelInfo, Progress, SpanClosed, SpanId
 from sensorium.core.text.prompt import Prompt
 from sensorium.encoders.base import ClipHints
 from sensorium.encoders.media import Samples
@@ -18,11 +20,22 @@ from sensorium.gateway.configuration import Transcription
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 
-HOP_SAMPLES = 2048
-"""Sound is handed to the engine in pieces of at least 128 ms while a turn is open."""
+_HOP_MS = 128
+"""While a turn is open, sound is handed to an encoder that makes words this often. One that makes
+rows gets it as each row is complete, so that nothing but a begun row is left for the commit."""
+_MAX_IN_FLIGHT_S = 30
+"""Sound that may wait in the encoder's queue."""
 
 MAX_PROMPT_CHARACTERS = 1000
 """The end of a transcription prompt that is used: Whisper reads 224 tokens of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recording:
+    """The sound of a whole turn: mono at the model's rate, and the SHA-256 of its bytes in hex."""
+
+    samples: Samples
+    sha256: str
 
 
 @dataclass(slots=True)
@@ -30,11 +43,13 @@ class SpokenTurn:
     """One turn of the user's speech.
 
     `settled` is the text heard in this attempt, `told` what the peer has seen of it as deltas.
+    With `keeps_sound` its bytes are hashed as they come, for a `recording` of it.
     """
 
     item_id: str
     start_ms: int = 0
     hints: ClipHints = field(default_factory=ClipHints)
+    keeps_sound: bool = False
     committed: bool = False
     respond: bool = False
     settled: str = ""
@@ -48,12 +63,26 @@ class SpokenTurn:
     num_samples: int = 0
     num_sent: int = 0
     num_taken: int = 0
+    _hash: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    @property
+    def content(self) -> str:
+        """The name of all its sound for `CloseSpan`: its SHA-256, "" if it isn't kept."""
+        return self._hash.hexdigest() if self.keeps_sound else ""
 
     def append(self, samples: Samples) -> None:
         """Add sound at the end."""
         if len(samples):
             self.chunks.append(samples)
             self.num_samples += len(samples)
+            if self.keeps_sound:
+                self._hash.update(samples.data)
+
+    def recording(self) -> Recording:
+        """Return its sound as one piece; the turn must be one that keeps it."""
+        assert self.keeps_sound
+        samples = np.concatenate([np.zeros(0, np.float32), *self.chunks])
+        return Recording(samples=samples, sha256=self.content)
 
     def start_over(self) -> None:
         """Nothing of it stands in the engine (any more)."""
@@ -67,13 +96,16 @@ class Hearing:
     """The queue of spoken turns of one session."""
 
     def __init__(
-        self, outbox: Outbox, main: Placement, prompt: Prompt, *, max_in_flight: int
+        self, outbox: Outbox, main: Placement, prompt: Prompt, *, model: ModelInfo
     ) -> None:
+        intake = model.intakes.get("audio")
+        self.gives_rows = intake is not None and intake.gives_rows
+        self._hop = (intake and intake.ticks_per_row) or model.audio_rate_hz * _HOP_MS // 1000
+        self._max_in_flight = _MAX_IN_FLIGHT_S * model.audio_rate_hz
         self._outbox = outbox
         self._main = main
         self._head = prompt.open_message("user")
         self._tail = prompt.close_message()
-        self._max_in_flight = max_in_flight
         self._turns: deque[SpokenTurn] = deque()
 
     @property
@@ -158,12 +190,11 @@ class Hearing:
         turn = self.first
         if turn is None or turn.span is None:
             return
-        fresh = turn.num_samples - turn.num_sent
-        if fresh >= HOP_SAMPLES or turn.committed:
+        if turn.num_samples // self._hop > turn.num_sent // self._hop or turn.committed:
             self._send(turn)
         if turn.committed and turn.num_sent == turn.num_samples and not turn.closing:
             turn.closing = True
-            self._main.close_media(turn.span)
+            self._main.close_media(turn.span, content=turn.content)
 
     def advance(self, event: Progress | Heard | SpanClosed) -> SpokenTurn | None:
         """Take the engine's word on the live turn; returns it, or None if the event is stale."""
@@ -171,7 +202,7 @@ class Hearing:
         if turn is None or turn.span != event.span_id:
             return None
         if isinstance(event, Progress):
-            turn.num_taken += event.num_samples
+            turn.num_taken += event.num_ticks
             self.feed()
         elif isinstance(event, SpanClosed):
             self._turns.popleft()
@@ -195,7 +226,8 @@ class Hearing:
                     sequence_id=self._main.sequence_id,
                     span_id=turn.span,
                     pts=turn.num_sent,
-                    samples=sound.tobytes(),
+                    shape=sound.shape,
+                    data=sound.tobytes(),
                 )
             )
             turn.num_chunks_sent += len(pieces)

@@ -69,9 +69,9 @@ class Placement:
         """The open span may be about to close."""
         self._ask(Anticipate(sequence_id=self._id(), span_id=span))
 
-    def close_media(self, span: SpanId) -> None:
-        """No more sound comes for the open span."""
-        self._ask(CloseSpan(sequence_id=self._id(), span_id=span))
+    def close_media(self, span: SpanId, content: str = "") -> None:
+        """No more sound comes for the open span; `content` names its sound, as in `CloseSpan`."""
+        self._ask(CloseSpan(sequence_id=self._id(), span_id=span, content=content))
 
     def generate(self, head: tuple[int, ...], sampling: SamplingParams) -> SpanId:
         """Let the model write a message at the tail."""

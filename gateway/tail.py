@@ -42,7 +42,6 @@ _MAX_ATTEMPTS = 3
 """A turn that fails the engine this often is given up: it may be what breaks it."""
 _TURN_POSITIONS = 512
 """Positions kept free for a spoken turn when it begins: about two minutes of speech."""
-_MAX_IN_FLIGHT_S = 30
 
 
 class Tail:
@@ -69,11 +68,11 @@ class Tail:
         self._main = Placement(new_sequence_id, outbox.ask)
         self._config = config
         self.conversation = Conversation(prompt)
-        self.hearing = Hearing(
-            outbox, self._main, prompt, max_in_flight=_MAX_IN_FLIGHT_S * model.audio_rate_hz
-        )
+        self.hearing = Hearing(outbox, self._main, prompt, model=model)
         self.answering = Answering(outbox, self.conversation, prompt, new_sequence_id)
-        self.transcripts = Transcripts(outbox, config.transcription, live=live_transcripts)
+        self.transcripts = Transcripts(
+            outbox, config.transcription, live=live_transcripts, intake=model.intakes.get("audio")
+        )
         self.context = Context(
             self.conversation,
             outbox,
@@ -227,10 +226,12 @@ class Tail:
 
     def _heard_to_the_end(self, turn: SpokenTurn, event: SpanClosed) -> None:
         transcript = event.transcript.strip()
-        self.conversation.set_transcript(turn.item_id, transcript)
+        if not self.hearing.gives_rows:
+            self.conversation.set_transcript(turn.item_id, transcript)
         self.answering.note_spoken(turn.item_id, event.num_positions)
         self.transcripts.complete(turn, event, turn.num_samples / self._model.audio_rate_hz)
-        if turn.respond and transcript:
+        was_heard = event.num_positions > 0 if self.hearing.gives_rows else bool(transcript)
+        if turn.respond and was_heard:
             detection = self._config.turn_detection
             may_interrupt = detection is not None and detection.interrupt_response
             self._answer_soon = self.hearing.first is None or not may_interrupt

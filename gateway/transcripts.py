@@ -1,6 +1,7 @@
 """What the peer is told of a spoken turn's words, settled and unsettled."""
 
 from sensorium.core.api import Heard, SpanClosed
+from sensorium.encoders.media import Intake
 from sensorium.gateway.configuration import Transcription
 from sensorium.gateway.hearing import SpokenTurn
 from sensorium.gateway.outbox import Outbox
@@ -17,11 +18,21 @@ class Transcripts:
 
     Without `live`, words are told only after the turn's item: one delta, then the whole (REALTIME
     7.3). With it, deltas come while the user speaks, under the item id that the turn will have.
+    `intake` is that of the encoder which hears the turns: of one that makes no words the peer is
+    told so, once a turn.
     """
 
-    def __init__(self, outbox: Outbox, transcription: Transcription | None, *, live: bool) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        transcription: Transcription | None,
+        *,
+        live: bool,
+        intake: Intake | None = None,
+    ) -> None:
         self._outbox = outbox
         self._live = live
+        self._wordless = intake.encoder if intake is not None and intake.gives_rows else None
         self.transcription = transcription
 
     def heard(self, turn: SpokenTurn, event: Heard) -> None:
@@ -37,6 +48,14 @@ class Transcripts:
             return
         if event.problem is not None and not event.transcript.strip():
             self.failed(turn, "unsupported_speech", event.problem)
+            return
+        if self._wordless is not None:
+            self.failed(
+                turn,
+                "transcription_unavailable",
+                f"The model hears this turn as embeddings, not as words: {self._wordless} makes no "
+                "transcript.",
+            )
             return
         turn.settled = event.transcript
         self._tell(turn)
