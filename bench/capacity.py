@@ -34,7 +34,7 @@ from talker import RATE_HZ, Told, read_clip, talk  # noqa: E402  # the path is s
 
 from sensorium.core.sources import resolve  # noqa: E402  # the path is set above
 from sensorium.encoders.base import ClipHints, Output  # noqa: E402  # the path is set above
-from sensorium.encoders.media import AudioFrame, Pts  # noqa: E402  # the path is set above
+from sensorium.encoders.media import MediaFrame, Pts  # noqa: E402  # the path is set above
 from sensorium.encoders.pool import EncoderPool  # noqa: E402  # the path is set above
 from sensorium.encoders.speech import SpeechEncoder, Tuning  # noqa: E402  # the path is set above
 
@@ -93,7 +93,7 @@ def follows(encoder: SpeechEncoder, clips: list[NDArray[np.int16]], count: int) 
         {"audio": encoder}, on_output=told.on_output, num_threads=CORES
     )
     pool.start()
-    step = encoder.rate_hz // 5
+    step = encoder.intake.rate_hz // 5
     turn_steps, num_steps = int(TURN_S * 5), int(TALK_S * 5)
     current: dict[int, tuple[int, int]] = {}
     started_at = time.monotonic()
@@ -114,7 +114,7 @@ def follows(encoder: SpeechEncoder, clips: list[NDArray[np.int16]], count: int) 
             piece = clips[stream % len(clips)][start : start + step].astype(np.float32) / 32768
             key = current[stream]
             pts = Pts(start - key[1] * step)
-            pool.push(key, AudioFrame(pts=pts, rate_hz=encoder.rate_hz, samples=piece))
+            pool.push(key, MediaFrame(pts=pts, rate_hz=encoder.intake.rate_hz, data=piece))
     with told.changed:
         told.changed.wait_for(lambda: len(told.ended) == len(told.closed), timeout=60)
     pool.stop()

@@ -28,7 +28,7 @@ from whisper_normalizer.english import EnglishTextNormalizer
 
 from sensorium.core.sources import resolve
 from sensorium.encoders.base import ClipHints
-from sensorium.encoders.media import AudioFrame, Pts, Samples
+from sensorium.encoders.media import MediaFrame, Pts, Samples
 from sensorium.encoders.speech import SpeechEncoder, Tuning
 from sensorium.encoders.vad import SpeechDetector
 from sensorium.gateway.configuration import AudioFormat, TurnDetection
@@ -87,8 +87,8 @@ def transcribe(encoder: SpeechEncoder, samples: Samples, live: bool) -> tuple[st
     text = ""
     for start in range(0, len(samples), WINDOW_SAMPLES):
         piece = samples[start : start + WINDOW_SAMPLES]
-        frame = AudioFrame(pts=Pts(start), rate_hz=VAD_RATE_HZ, samples=piece)
-        text += encoder.push([frame], [state])[0].text
+        frame = MediaFrame(pts=Pts(start), rate_hz=VAD_RATE_HZ, data=piece)
+        text += encoder.push([(frame,)], [state])[0].text
     began = time.perf_counter()
     rest = encoder.flush([state])[0].text
     return text, rest, time.perf_counter() - began

@@ -7,10 +7,13 @@ encoder has flushed it. `Rollback`, `Interrupt` and `CloseSequence` act at once 
 requests of later spans that still wait.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
 from sensorium.core.errors import EngineBusy as EngineBusy
+from sensorium.core.model_info import EngineLoad as EngineLoad
+from sensorium.core.model_info import ModelInfo as ModelInfo
 from sensorium.core.sampling_params import Constraint as Constraint
 from sensorium.core.sampling_params import SamplingParams as SamplingParams
 from sensorium.core.sampling_params import TokenLogprobs as TokenLogprobs
@@ -48,25 +51,40 @@ class AppendTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSpan:
-    """Open a media span at the end of the sequence; its encoder fills slots as media arrives."""
+    """Open a media span at the end of the sequence; its encoder fills slots as media arrives.
+
+    `content` names a whole clip that is known already, by a hash of all its frames: if it was
+    encoded before for the same `tenant`, its slots are filled at once and its media is ignored.
+    "" for a clip that is still being recorded.
+    """
 
     sequence_id: SequenceId
     span_id: SpanId
     modality: str = "audio"
     hints: ClipHints = field(default_factory=ClipHints)
+    content: str = ""
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendMedia:
-    """Sound for an open span: `samples` are native float32 bytes, mono, at the encoder's rate.
+    """Media for an open span: a frame as `encoders.media.MediaFrame` defines it, in native bytes.
 
-    `pts` counts samples since the span was opened.
+    `data` holds `shape` values of `dtype`; `shape[0]` ticks begin at `pts`, counted at the rate of
+    the encoder's intake since the span was opened.
     """
 
     sequence_id: SequenceId
     span_id: SpanId
     pts: int
-    samples: bytes
+    shape: tuple[int, ...]
+    dtype: Literal["float32", "uint8"] = "float32"
+    data: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes `data` must have."""
+        return math.prod(self.shape) * (4 if self.dtype == "float32" else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +100,14 @@ class Anticipate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseSpan:
-    """No more media comes; the encoder settles what is pending, then `SpanClosed` is published."""
+    """No more media comes; the encoder settles what is pending, then `SpanClosed` is published.
+
+    `content` names the whole clip as in `OpenSpan`, for the next time that it is wanted.
+    """
 
     sequence_id: SequenceId
     span_id: SpanId
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +184,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The encoder has taken `num_samples` more samples of this span: its queue has room."""
+    """The encoder has taken `num_ticks` more ticks of this span: its queue has room."""
 
     sequence_id: SequenceId
     span_id: SpanId
-    num_samples: int
+    num_ticks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +210,7 @@ class Heard:
 class SpanClosed:
     """A media span is complete: `num_positions` in the sequence, `transcript` = all settled text.
 
-    `problem` is None or a sentence that says why it couldn't be heard well.
+    `problem` is None or a sentence that says why it couldn't be heard or seen well.
     """
 
     sequence_id: SequenceId
@@ -240,33 +262,3 @@ class Closed:
 
 
 EngineEvent = Progress | Heard | SpanClosed | Generated | TurnEnded | Failed | Closed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelInfo:
-    """What the running engine serves.
-
-    `capacity` = how many people may talk at once in real time, estimated at warm-up.
-    """
-
-    name: str
-    max_positions: int
-    dtype: str
-    speech_encoder: str
-    audio_rate_hz: int
-    speech_languages: tuple[str, ...]
-    capacity: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLoad:
-    """How busy the engine is; published about once a second while anything runs.
-
-    `encoder_lag_s`: age of the oldest sound that waits for the encoder beyond its grid.
-    """
-
-    encoder_lag_s: float
-    encoder_busy: float
-    num_sequences: int
-    num_free_blocks: int
-    num_waiting_tokens: int

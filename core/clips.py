@@ -1,6 +1,8 @@
-"""Media spans between encoder pool and engine: sound in, words and rows into slots, events out.
+"""Media spans between encoder pool and engine: media in, words and rows into slots, events out.
 
-What an encoder hears as text becomes token ids here; what it makes as rows passes through.
+What an encoder hears or sees as words becomes token ids here. What it makes as rows passes through,
+between the tokens that mark its modality: `start` before the first row, `end` after the last,
+`separator` between the groups of a video.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +21,9 @@ from sensorium.core.api import (
     SpanClosed,
     SpanId,
 )
-from sensorium.encoders.base import Encoder, Output
-from sensorium.encoders.media import AudioFrame, Pts
+from sensorium.core.text.grammars import MediaMarks
+from sensorium.encoders.base import Encoder, Output, Rows
+from sensorium.encoders.media import MediaFrame, Pts
 from sensorium.encoders.pool import EncoderPool
 
 if TYPE_CHECKING:
@@ -41,16 +44,17 @@ class Encoded:
     """One answer of the pool, as its `on_output` gets it."""
 
     key: ClipKey
-    num_samples: int
+    num_ticks: int
     output: Output
     final: bool
 
 
 @dataclass(slots=True)
 class _Clip:
-    """What has been heard so far in an open media span."""
+    """What has been made so far of an open media span."""
 
     rate_hz: int
+    marks: MediaMarks | None
     text: str = ""
     pending: str = ""
     token_ids: list[int] = field(default_factory=list)
@@ -62,8 +66,8 @@ class _Clip:
 class Clips:
     """The open media spans of all sequences. Belongs to the engine loop's thread.
 
-    `encode` turns text into the decoder's ids. `pool` must hand its outputs back to `hear`, on
-    this thread.
+    `encode` turns text into the decoder's ids, `marks` are what stands around rows, by modality.
+    `pool` must hand its outputs back to `hear`, on this thread.
     """
 
     def __init__(
@@ -72,11 +76,13 @@ class Clips:
         encoders: Mapping[str, Encoder[Any]],
         slots: Slots,
         encode: Callable[[str], list[int]],
+        marks: Mapping[str, MediaMarks],
     ) -> None:
         self._pool = pool
         self._encoders = encoders
         self._slots = slots
         self._encode = encode
+        self._marks = marks
         self._clips: dict[ClipKey, _Clip] = {}
 
     def open(self, request: OpenSpan) -> None:
@@ -85,16 +91,19 @@ class Clips:
         if key in self._clips:
             return  # the engine refuses a span id that doesn't rise, and drops the sequence
         encoder = self._encoders.get(request.modality)
-        self._clips[key] = _Clip(rate_hz=encoder.rate_hz if encoder else 0)
+        self._clips[key] = _Clip(
+            rate_hz=encoder.intake.rate_hz if encoder else 0,
+            marks=self._marks.get(request.modality),
+        )
         self._pool.open(key, request.modality, request.hints)
 
     def push(self, request: AppendMedia) -> None:
-        """Hand sound to the span's encoder; ignored if the span is closed or gone."""
+        """Hand media to the span's encoder; ignored if the span is closed or gone."""
         key = (request.sequence_id, request.span_id)
         clip = self._clips.get(key)
         if clip is not None:
-            samples = np.frombuffer(request.samples, np.float32)
-            frame = AudioFrame(pts=Pts(request.pts), rate_hz=clip.rate_hz, samples=samples)
+            data = np.frombuffer(request.data, request.dtype).reshape(request.shape)
+            frame = MediaFrame(pts=Pts(request.pts), rate_hz=clip.rate_hz, data=data)
             self._pool.push(key, frame)
 
     def anticipate(self, key: ClipKey) -> None:
@@ -102,7 +111,7 @@ class Clips:
         self._pool.anticipate(key)
 
     def close(self, key: ClipKey) -> None:
-        """No more sound comes for a span."""
+        """No more media comes for a span."""
         self._pool.close(key)
 
     def drop(
@@ -127,20 +136,35 @@ class Clips:
         sequence_id, span_id = encoded.key
         output = encoded.output
         events: list[EngineEvent] = []
-        if encoded.num_samples:
-            num_samples = encoded.num_samples
+        if encoded.num_ticks:
             events.append(
-                Progress(sequence_id=sequence_id, span_id=span_id, num_samples=num_samples)
+                Progress(sequence_id=sequence_id, span_id=span_id, num_ticks=encoded.num_ticks)
             )
         clip.language = output.language or clip.language
         clip.problem = output.problem or clip.problem
-        if output.rows is not None:
-            self._slots.extend_span(sequence_id, span_id, output.rows)
-            clip.num_positions += len(output.rows)
+        for rows in output.rows:
+            self._fill(encoded.key, clip, rows)
         events += self._hear_words(encoded.key, clip, output, final=encoded.final)
         if encoded.final:
             events.append(self._finish(encoded.key, clip))
         return events
+
+    def _fill(self, key: ClipKey, clip: _Clip, rows: Rows) -> None:
+        """Put rows into slots, with what stands before them."""
+        before: list[int] = []
+        if clip.marks is not None:
+            is_first = clip.num_positions == 0
+            mark = clip.marks.start if is_first else clip.marks.separator
+            before = [] if mark is None else [mark]
+        if rows.lead:
+            before += self._encode(rows.lead)
+        if before:
+            self._extend(key, clip, tuple(before))
+        self._extend(key, clip, rows.values)
+
+    def _extend(self, key: ClipKey, clip: _Clip, content: "Content") -> None:
+        self._slots.extend_span(*key, content)
+        clip.num_positions += len(content)
 
     def _hear_words(
         self, key: ClipKey, clip: _Clip, output: Output, *, final: bool
@@ -155,11 +179,10 @@ class Clips:
             return []
         token_ids = tuple(self._encode(text)) if text else ()
         if token_ids:
-            self._slots.extend_span(*key, token_ids)
+            self._extend(key, clip, token_ids)
         clip.text += text
         clip.pending = pending
         clip.token_ids += token_ids
-        clip.num_positions += len(token_ids)
         return [
             Heard(
                 sequence_id=key[0],
@@ -173,6 +196,8 @@ class Clips:
 
     def _finish(self, key: ClipKey, clip: _Clip) -> SpanClosed:
         del self._clips[key]
+        if clip.marks is not None and clip.num_positions > len(clip.token_ids):
+            self._extend(key, clip, (clip.marks.end,))
         self._slots.finish_span(*key)
         return SpanClosed(
             sequence_id=key[0],

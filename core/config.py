@@ -8,14 +8,16 @@ from typing import Literal
 class ModelsConfig:
     """Which models to run: a name from `core/sources.py`'s pins, or a directory.
 
-    This is the TOML section a user edits to run other models. `dtype` is what is computed in,
-    `weights` how matrices are kept: "same" as `dtype`, or "int8" or "int4" groups (CPU only; "auto"
-    takes the groups of a quantised checkpoint as they are). `residual_dtype` is the type of the
-    residual stream of families that keep it apart (Muse).
+    This is the TOML section a user edits to run other models. `speech` and `pictures` hear and see
+    for a decoder whose checkpoint has no encoders of its own; "" leaves a sense out. `dtype` is
+    what is computed in, `weights` how matrices are kept: "same" as `dtype`, or "int8" or "int4" groups
+    (CPU only; "auto" takes the groups of a quantised checkpoint as they are). `residual_dtype` is
+    the type of the residual stream of families that keep it apart (Muse).
     """
 
     decoder: str = "smollm2-135m-instruct"
     speech: str = "whisper-tiny.en"
+    pictures: str = ""
     vad: str = "silero-vad"
     cache_dir: str = ""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"

@@ -5,7 +5,7 @@ else can connect, and the death of either side is the end of the stream at the o
 
 A frame is two little-endian uint32 (bytes of header, bytes of payload), the header, the payload.
 The header is a MessagePack list of (type name, fields, bytes of payload), one entry per message;
-buffers (`AppendMedia.samples`) lie raw and in order in the payload. Field values are decoded
+buffers (`AppendMedia.data`) lie raw and in order in the payload. Field values are decoded
 strictly into the dataclasses of `core/api.py`: anything else is a WireError.
 """
 
@@ -26,7 +26,6 @@ from sensorium.core.errors import CoreError
 
 MAX_FRAME_BYTES = 16 * 2**20
 _LENGTHS = struct.Struct("<II")
-_BYTES_PER_SAMPLE = 4
 
 
 class WireError(CoreError):
@@ -77,7 +76,7 @@ def encode(messages: Sequence[Message]) -> bytes:
     for message in messages:
         buffer = b""
         if isinstance(message, AppendMedia):
-            message, buffer = replace(message, samples=b""), message.samples
+            message, buffer = replace(message, data=b""), message.data
             payload.append(buffer)
         header.append((type(message).__name__, message, len(buffer)))
     head = _ENCODER.encode(header)
@@ -95,9 +94,12 @@ def decode(header: bytes, payload: bytes) -> list[Message]:
             message = _DECODERS[name].decode(fields)
             if isinstance(message, AppendMedia):
                 buffer = payload[offset : offset + num_bytes] if num_bytes >= 0 else b""
-                message = replace(message, samples=buffer)
-                if len(buffer) != num_bytes or num_bytes % _BYTES_PER_SAMPLE:
-                    raise WireError(f"{num_bytes} bytes of sound are announced, but not there")
+                message = replace(message, data=buffer)
+                if len(buffer) != num_bytes or num_bytes != message.num_bytes:
+                    raise WireError(
+                        f"{num_bytes} bytes of media are announced, {len(buffer)} are there and "
+                        f"{list(message.shape)} of {message.dtype} need {message.num_bytes}"
+                    )
                 offset += num_bytes
             elif num_bytes:
                 raise WireError(f"{name} has no buffer, yet {num_bytes} bytes are announced")

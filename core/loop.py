@@ -1,12 +1,12 @@
 """The engine process's one loop: requests in, encoders heard, a step, one message of events out.
 
-Sound goes to the encoders, everything else to the engine. Where requests come from and events go
-is process.py's; what becomes of sound is clips.py's.
+Media goes to the encoders, everything else to the engine. Where requests come from and events go
+is process.py's; what becomes of media is clips.py's.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sensorium.core.api import (
@@ -28,6 +28,7 @@ from sensorium.core.api import (
 )
 from sensorium.core.clips import ClipKey, Clips, Encoded, Slots
 from sensorium.core.inbox import Inbox
+from sensorium.core.text.grammars import MediaMarks
 from sensorium.encoders.base import Encoder, Output
 from sensorium.encoders.pool import EncoderPool
 
@@ -50,13 +51,15 @@ class Stepper(Slots, Protocol):
 class LoadedModels:
     """Everything that has to be in memory to serve.
 
-    `encode` turns text into the decoder's ids; `num_encoder_threads` may encode at the same time.
+    `encode` turns text into the decoder's ids; `marks` stand around a modality's rows;
+    `num_encoder_threads` may encode at the same time.
     """
 
     engine: Stepper
     encoders: Mapping[str, Encoder[Any]]
     encode: Callable[[str], list[int]]
     info: ModelInfo
+    marks: Mapping[str, MediaMarks] = field(default_factory=dict)
     num_encoder_threads: int = 1
 
 
@@ -88,7 +91,7 @@ class EngineLoop:
             num_threads=models.num_encoder_threads,
             clock=clock,
         )
-        self._clips = Clips(self.pool, models.encoders, models.engine, models.encode)
+        self._clips = Clips(self.pool, models.encoders, models.engine, models.encode, models.marks)
 
     def receive(self, request: EngineRequest) -> None:
         """Take a request; waits while too many others do."""
@@ -111,7 +114,7 @@ class EngineLoop:
     def turn(self, *, timeout_s: float | None = 0.0) -> bool:
         """Take what has come (waiting for it up to `timeout_s`), step once, publish the events.
 
-        Returns False if there was nothing to do. Sound that waits in the pool is encoded by its
+        Returns False if there was nothing to do. Media that waits in the pool is encoded by its
         threads, or by who drives the loop by hand through `pool.run_once`.
         """
         items = self._inbox.take(timeout_s)
@@ -181,8 +184,8 @@ class EngineLoop:
                 self._clips.drop(event.sequence_id, after=event.span_id, through=through)
         self._interrupted.clear()
 
-    def _on_output(self, key: ClipKey, num_samples: int, output: Output, final: bool) -> None:
-        self._inbox.put_now(Encoded(key=key, num_samples=num_samples, output=output, final=final))
+    def _on_output(self, key: ClipKey, num_ticks: int, output: Output, final: bool) -> None:
+        self._inbox.put_now(Encoded(key=key, num_ticks=num_ticks, output=output, final=final))
 
     def _patience_s(self) -> float | None:
         """How long a turn may wait for work: not at all, until the next report, or for ever."""

@@ -25,17 +25,20 @@ from sensorium.core.api import (
     SpanId,
     TurnEnded,
 )
+from sensorium.core.checkpoint import Checkpoint
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.engine import Engine
 from sensorium.core.errors import BadCheckpoint, CoreError
 from sensorium.core.grammar import Grammars
 from sensorium.core.loop import LoadedModels
 from sensorium.core.runner import load_runner
-from sensorium.core.sources import is_path, pins, resolve
+from sensorium.core.sources import is_path, pins, read_config, resolve
+from sensorium.core.text.grammars import MediaMarks
+from sensorium.core.text.prompt import load_prompt
 from sensorium.core.text.tokenizer import Tokenizer
-from sensorium.encoders.base import ClipHints, Encoder
-from sensorium.encoders.media import AudioFrame, Pts, Samples
-from sensorium.encoders.registry import encoder_class
+from sensorium.encoders.base import ClipHints, Encoder, EncoderSources
+from sensorium.encoders.media import MediaFrame, Pts, Samples
+from sensorium.encoders.registry import load_encoders
 
 logger = logging.getLogger(__name__)
 
@@ -59,43 +62,71 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     started_at = time.monotonic()
     cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
     decoder_dir = resolve(models.decoder, cache_dir)
-    speech_dir = resolve(models.speech, cache_dir)
     num_threads = engine.threads or len(os.sched_getaffinity(0))
     runner = load_runner(decoder_dir, models, engine)
     torch.set_num_threads(num_threads)
     tokenizer = Tokenizer(decoder_dir)
     core = Engine(runner, engine, grammars=Grammars(tokenizer, runner.shape.vocab_size))
-    speech = _load_speech(speech_dir, num_threads)
+    encoders = _load_encoders(models, decoder_dir, runner.dtype, num_threads)
+    marks = _marks(decoder_dir, encoders)
     warm_up(core)
-    capacity = measure_capacity(speech, num_threads)  # warms the encoder up as well
+    capacity = measure_capacity(encoders["audio"], num_threads) if "audio" in encoders else 0
     info = ModelInfo(
         name=_short(models.decoder),
         max_positions=core.max_positions,
         dtype=str(runner.dtype).removeprefix("torch."),
-        speech_encoder=_short(models.speech),
-        audio_rate_hz=speech.rate_hz,
         speech_languages=_languages(models.speech),
-        capacity=engine.capacity or capacity,
+        intakes={modality: encoder.intake for modality, encoder in encoders.items()},
+        capacity=engine.capacity or capacity or engine.max_sequences,
     )
     logger.info("loaded in %.1f s: %s", time.monotonic() - started_at, info)
     return LoadedModels(
         engine=core,
-        encoders={"audio": speech},
+        encoders=encoders,
         encode=tokenizer.encode,
         info=info,
+        marks=marks,
         num_encoder_threads=num_threads,
     )
 
 
-def _load_speech(model_dir: Path, num_threads: int) -> Encoder[Any]:
-    """Load the speech encoder; raises BadCheckpoint for what its library can't read."""
+def _load_encoders(
+    models: ModelsConfig, decoder_dir: Path, dtype: torch.dtype, num_threads: int
+) -> dict[str, Encoder[Any]]:
+    """Load an encoder per modality; raises BadCheckpoint for what their libraries can't read."""
+    cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
+    names = {"speech": models.speech, "pictures": models.pictures}
+    sources = EncoderSources(
+        config=read_config(decoder_dir),
+        folder=decoder_dir,
+        tensor=Checkpoint(decoder_dir).tensor,
+        model=lambda role: resolve(names[role], cache_dir) if names.get(role) else None,
+        threads=num_threads,
+        dtype=dtype,
+    )
     try:
-        speech: Encoder[Any] = encoder_class("audio")(
-            model_dir, threads=num_threads, compute_type="int8"
-        )
+        return load_encoders(sources)
     except (RuntimeError, ValueError, OSError, KeyError) as error:
-        raise BadCheckpoint(f"{model_dir} holds no speech model that runs here: {error}") from error
-    return speech
+        raise BadCheckpoint(f"an encoder can't be loaded: {error}") from error
+
+
+def _marks(decoder_dir: Path, encoders: dict[str, Encoder[Any]]) -> dict[str, MediaMarks]:
+    """Return what stands around the rows of each modality; drop encoders that would lack them.
+
+    A published tokenizer had reserved names in place of the sound marks: its rows would mean
+    nothing to the model.
+    """
+    marks: dict[str, MediaMarks] = {}
+    with_rows = [m for m, encoder in encoders.items() if encoder.intake.gives_rows]
+    prompt = load_prompt(decoder_dir) if with_rows else None
+    for modality in with_rows:
+        assert prompt is not None, "there is one for every modality with rows"
+        try:
+            marks[modality] = prompt.media_marks(modality)
+        except BadCheckpoint as error:
+            logger.warning("no %s will be taken: %s", modality, error)
+            del encoders[modality]
+    return marks
 
 
 def warm_up(engine: Engine) -> None:
@@ -135,11 +166,14 @@ def measure_capacity(
 
         capacity = ENCODER_SHARE · num_cores · PROBE_S · PROBE_BATCH
                    / (PROBE_S / PASS_EVERY_S · pass + last)
+
+    An encoder that makes rows hears everything once, so it is one pass.
     """
     _time_clips(encoder, 1, cpu_clock)  # first use: allocations, thread pools, caches
     pass_s, last_s = _time_clips(encoder, PROBE_BATCH, cpu_clock)
     logger.info("%d windows take %.2f s of CPU, their ends %.2f s", PROBE_BATCH, pass_s, last_s)
-    cost_s = (PROBE_S / PASS_EVERY_S * pass_s + last_s) / PROBE_BATCH
+    num_passes = 1.0 if encoder.intake.gives_rows else PROBE_S / PASS_EVERY_S
+    cost_s = (num_passes * pass_s + last_s) / PROBE_BATCH
     return max(1, int(ENCODER_SHARE * num_cores * PROBE_S / max(cost_s, 1e-6)))
 
 
@@ -147,10 +181,11 @@ def _time_clips(
     encoder: Encoder[Any], size: int, clock: Callable[[], float]
 ) -> tuple[float, float]:
     """Seconds of one live pass over `size` clips, and of ending them."""
-    frame = AudioFrame(pts=Pts(0), rate_hz=encoder.rate_hz, samples=probe_speech(encoder.rate_hz))
+    rate_hz = encoder.intake.rate_hz
+    frame = MediaFrame(pts=Pts(0), rate_hz=rate_hz, data=probe_speech(rate_hz))
     states = [encoder.open(ClipHints()) for _ in range(size)]
     started_at = clock()
-    encoder.push([frame] * size, states)
+    encoder.push([(frame,)] * size, states)
     pushed_at = clock()
     encoder.flush(states)
     return pushed_at - started_at, clock() - pushed_at

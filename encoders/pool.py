@@ -1,7 +1,7 @@
-"""Encoder threads beside the engine: ready sound of many streams becomes one batch.
+"""Encoder threads beside the engine: ready media of many streams becomes one batch.
 
 The pool owns which clips are encoded together and when. Whenever a thread is free it takes every
-clip that has reached its encoder's next grid point, so under load clips gather more sound between
+clip that has reached its encoder's next grid point, so under load clips gather more media between
 passes and partial words come less often, by themselves. It doesn't know sequences or tokens.
 """
 
@@ -14,18 +14,18 @@ from typing import Any, Generic, TypeVar
 
 from sensorium.encoders.base import ClipHints, Encoder, Output
 from sensorium.encoders.clip import Batch, Clip
-from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.isolation import isolate
+from sensorium.encoders.media import MediaError, MediaFrame
 
 logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
-Member = TypeVar("Member")
 OnOutput = Callable[[Key, int, Output, bool], None]
 
 MAX_CLIPS_TO_PREPARE = 3
 """With more clips open than these, preparing an end would take time from other people's words."""
 
-FAILED = "The speech encoder failed on this sound."
+FAILED = "The encoder failed on this clip."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class PoolLoad:
 class EncoderPool(Generic[Key]):
     """Batches the clips of many streams through their encoders.
 
-    `on_output(key, num_samples, output, final)` is called for each clip of a batch: `num_samples`
+    `on_output(key, num_ticks, output, final)` is called for each clip of a batch: `num_ticks`
     were taken since the last call; after `final` nothing follows for this key. It is called by a
     pool thread without a lock held, or inside `open` or `push` where a clip can't be taken; one
     call may still be under way when `drop` returns. All methods may be called by any thread.
@@ -59,13 +59,11 @@ class EncoderPool(Generic[Key]):
         *,
         on_output: OnOutput[Key],
         num_threads: int = 1,
-        max_batch: int = 4,
         max_pending_s: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._encoders = encoders
         self._on_output = on_output
-        self._max_batch = max_batch
         self._max_pending_s = max_pending_s
         self._clock = clock
         self._clips: dict[Key, Clip[Key]] = {}
@@ -116,31 +114,31 @@ class EncoderPool(Generic[Key]):
             assert key not in self._clips, f"clip {key} is open already"
             self._clips[key] = clip
 
-    def push(self, key: Key, frame: AudioFrame) -> None:
-        """Add sound to a clip; ignored once the clip is closing or gone.
+    def push(self, key: Key, frame: MediaFrame) -> None:
+        """Add media to a clip; ignored once the clip is closing or gone.
 
-        A clip whose waiting sound exceeds the bound ends with a `problem`.
+        A clip that gets what its encoder doesn't take, or whose waiting media exceeds the bound,
+        ends with a `problem`.
         """
         with self._changed:
             clip = self._clips.get(key)
-            if clip is None or clip.closing or not len(frame.samples):
+            if clip is None or clip.closing or not len(frame.data):
                 return
             if not clip.is_ready():
                 clip.due_at = None  # counted anew if this frame makes it ready
             clip.frames.append(frame)
-            clip.num_pending += len(frame.samples)
-            overflows = clip.num_pending > self._max_pending_s * frame.rate_hz
-            if overflows:
-                self._forget(clip)
-            else:
+            clip.num_pending += len(frame.data)
+            problem = self._problem_with(clip, frame)
+            if problem is None:
                 self._mark(clip)
-        if overflows:
-            limit = f"more than {self._max_pending_s:.0f} seconds of sound were waiting"
-            output = Output(problem=f"The speech encoder couldn't keep up: {limit}.")
+            else:
+                self._forget(clip)
+        if problem is not None:
+            output = Output(problem=problem, encoder=clip.encoder.name)
             self._on_output(key, clip.num_pending, output, True)
 
     def close(self, key: Key) -> None:
-        """No more sound comes: encode what is left and end the clip; ignored if it is gone."""
+        """No more media comes: encode what is left and end the clip; ignored if it is gone."""
         with self._changed:
             clip = self._clips.get(key)
             if clip is not None and not clip.closing:
@@ -184,6 +182,17 @@ class EncoderPool(Generic[Key]):
         self._encode(batch)
         return True
 
+    def _problem_with(self, clip: Clip[Key], frame: MediaFrame) -> str | None:
+        """Say why a clip can't go on with its newest frame, None if it can. The lock is held."""
+        try:
+            clip.encoder.intake.check(frame)
+        except MediaError as error:
+            return str(error)
+        if clip.pending_s > self._max_pending_s:
+            limit = f"more than {self._max_pending_s:.0f} seconds were waiting"
+            return f"The encoder couldn't keep up: {limit}."
+        return None
+
     # --- which clips, when ----------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -213,19 +222,19 @@ class EncoderPool(Generic[Key]):
         )
         if not due:
             return None
-        clips = [clip for clip in due if clip.kind() == due[0].kind()][: self._max_batch]
+        clips = [clip for clip in due if clip.kind() == due[0].kind()][: due[0].encoder.max_batch]
         final, pausing = clips[0].is_ending(), not clips[0].is_ready()
         for clip in clips:
             clip.due_at = None
             clip.running = True
             clip.pausing = clip.pausing and not pausing
-        frames = [clip.take_frame() for clip in clips]
+        frames = [clip.take_frames() for clip in clips]
         return Batch(clips=clips, frames=frames, final=final, pausing=pausing)
 
     # --- encoding -------------------------------------------------------------------------------
 
     def _encode(self, batch: Batch[Key]) -> None:
-        """Push the batch's sound and, if its clips are being closed, flush them."""
+        """Push the batch's media and, if its clips are being closed, flush them."""
         started_at = self._clock()
         self._push([(c, f) for c, f in zip(batch.clips, batch.frames, strict=True) if f])
         clips = [clip for clip in batch.clips if not clip.gone]
@@ -240,13 +249,14 @@ class EncoderPool(Generic[Key]):
                 if not clip.gone:
                     self._mark(clip)
 
-    def _push(self, pushed: list[tuple[Clip[Key], AudioFrame]]) -> None:
-        def encode(part: list[tuple[Clip[Key], AudioFrame]]) -> list[Output]:
+    def _push(self, pushed: list[tuple[Clip[Key], tuple[MediaFrame, ...]]]) -> None:
+        def encode(part: list[tuple[Clip[Key], tuple[MediaFrame, ...]]]) -> list[Output]:
             encoder = part[0][0].encoder
-            return encoder.push([frame for _, frame in part], [clip.state for clip, _ in part])
+            return encoder.push([frames for _, frames in part], [clip.state for clip, _ in part])
 
-        for (clip, frame), output in zip(pushed, _isolate(pushed, encode), strict=True):
-            self._deliver(clip, len(frame.samples), output, final=False)
+        for (clip, frames), output in zip(pushed, isolate(pushed, encode), strict=True):
+            num_ticks = sum(len(frame.data) for frame in frames)
+            self._deliver(clip, num_ticks, output, final=False)
 
     def _anticipate(self, clips: list[Clip[Key]]) -> None:
         """Let the encoder prepare; what goes wrong goes wrong again in the flush, and is told."""
@@ -259,11 +269,11 @@ class EncoderPool(Generic[Key]):
         def encode(part: list[Clip[Key]]) -> list[Output]:
             return part[0].encoder.flush([clip.state for clip in part])
 
-        for clip, output in zip(clips, _isolate(clips, encode), strict=True):
+        for clip, output in zip(clips, isolate(clips, encode), strict=True):
             self._deliver(clip, 0, output, final=True)
 
     def _deliver(
-        self, clip: Clip[Key], num_samples: int, output: Output | None, *, final: bool
+        self, clip: Clip[Key], num_ticks: int, output: Output | None, *, final: bool
     ) -> None:
         """Hand an output on, unless the clip is gone; without one the clip ends with a problem."""
         if output is None:
@@ -273,27 +283,4 @@ class EncoderPool(Generic[Key]):
                 return
             if final:
                 self._forget(clip)
-        self._on_output(clip.key, num_samples, output, final)
-
-
-def _isolate(
-    members: list[Member], encode: Callable[[list[Member]], list[Output]]
-) -> list[Output | None]:
-    """Encode all at once; if that fails, one by one, so that only the culprits get None."""
-    if not members:
-        return []
-    try:
-        return [*encode(members)]
-    except Exception:  # an encoder's fault: find the culprits below
-        logger.exception("a batch of %d clips failed in the encoder", len(members))
-    if len(members) == 1:
-        return [None]
-    return [_encode_alone(member, encode) for member in members]
-
-
-def _encode_alone(member: Member, encode: Callable[[list[Member]], list[Output]]) -> Output | None:
-    try:
-        return encode([member])[0]
-    except Exception as error:  # an encoder's fault ends this clip alone
-        logger.warning("one clip fails alone and ends: %r", error)
-        return None
+        self._on_output(clip.key, num_ticks, output, final)

@@ -1,16 +1,34 @@
-"""Modalities: the name in `OpenSpan.modality` → "module:Class", imported on use."""
+"""Modalities: the name in `OpenSpan.modality` → classes that may encode it, imported on use.
+
+A class has `load(sources: EncoderSources) -> Encoder | None`: None if what it needs isn't there.
+The first that can be loaded is the one that serves.
+"""
 
 from importlib import import_module
 from typing import Any
 
+from sensorium.encoders.base import Encoder, EncoderSources
+
 ENCODERS = {
-    "audio": "sensorium.encoders.speech:SpeechEncoder",
+    "audio": ("sensorium.encoders.speech:SpeechEncoder",),
 }
 
 
-def encoder_class(modality: str) -> Any:
-    """Return the encoder class of a modality. Raises KeyError that lists the known ones."""
-    if modality not in ENCODERS:
-        raise KeyError(f"unknown modality {modality!r}; known are: {', '.join(sorted(ENCODERS))}")
-    module, name = ENCODERS[modality].split(":")
-    return getattr(import_module(module), name)
+def load_encoders(sources: EncoderSources) -> dict[str, Encoder[Any]]:
+    """Return the encoder of every modality that has one.
+
+    What a class raises for files that it should be able to read, and can't, passes through.
+    """
+    loaded: dict[str, Encoder[Any]] = {}
+    for modality, names in ENCODERS.items():
+        for name in names:
+            encoder = _class(name).load(sources)
+            if encoder is not None:
+                loaded[modality] = encoder
+                break
+    return loaded
+
+
+def _class(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)

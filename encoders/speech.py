@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sensorium.encoders.base import ClipHints, Output
+from sensorium.encoders.base import ClipHints, EncoderSources, Output
 from sensorium.encoders.features import HOP_SAMPLES, RATE_HZ
 from sensorium.encoders.listening import hear_freely, hear_windows
-from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.media import Intake, MediaFrame
 from sensorium.encoders.settling import num_agreed, num_connected, spoken
 from sensorium.encoders.speech_clip import PreparedEnd, SpeechClip
 from sensorium.encoders.speech_tuning import Tuning as Tuning
@@ -33,7 +33,16 @@ class SpeechEncoder:
     A clip in a language that the model doesn't know ends with a `problem` instead of words.
     """
 
-    rate_hz = RATE_HZ
+    max_batch = 4
+
+    @classmethod
+    def load(cls, sources: EncoderSources) -> "SpeechEncoder | None":
+        """Return the encoder of the model for the role "speech", None if there is none.
+
+        Raises RuntimeError, ValueError, OSError or KeyError for files that are no such model.
+        """
+        folder = sources.model("speech")
+        return None if folder is None else cls(folder, threads=sources.threads)
 
     def __init__(
         self,
@@ -45,6 +54,8 @@ class SpeechEncoder:
         tuning: Tuning | None = None,
     ) -> None:
         self.name = name or model_dir.name
+        self.revision = self.name
+        self.intake = Intake(encoder=self.name, rate_hz=RATE_HZ)
         self.tuning = tuning or Tuning()
         self._whisper = Whisper(model_dir, threads=threads, compute_type=compute_type)
         self._grid = round(self.tuning.grid_s * RATE_HZ)
@@ -61,21 +72,22 @@ class SpeechEncoder:
             problem=None if known else f"{self.name} doesn't know the language {language!r}.",
         )
 
-    def ready(self, state: SpeechClip, num_samples: int) -> bool:
-        """Tell whether a clip with `num_samples` not yet pushed has reached its next grid point."""
-        received = state.received + num_samples
+    def ready(self, state: SpeechClip, num_ticks: int) -> bool:
+        """Tell whether a clip with `num_ticks` not yet pushed has reached its next grid point."""
+        received = state.received + num_ticks
         if state.hints.live:
             return received // self._grid > state.heard // self._grid
         return received - state.start >= round(self.tuning.longest_s * RATE_HZ)
 
-    def push(self, frames: list[AudioFrame], states: list[SpeechClip]) -> list[Output]:
-        """Take in one more frame of each clip, and hear those that reached a grid point.
+    def push(self, frames: list[tuple[MediaFrame, ...]], states: list[SpeechClip]) -> list[Output]:
+        """Take in more sound of each clip, and hear those that reached a grid point.
 
         Grid points that passed meanwhile are skipped but for the last. Raises MediaError on a
         frame of another rate.
         """
-        for frame, clip in zip(frames, states, strict=True):
-            clip.append(frame)
+        for run, clip in zip(frames, states, strict=True):
+            for frame in run:
+                clip.append(frame)
         self._shorten(states)
         live = [c for c in states if c.hints.live and not c.holds_prepared()]
         due = [c for c in live if self.ready(c, 0)]

@@ -7,7 +7,7 @@ import numpy as np
 
 from sensorium.encoders.base import ClipHints, Word
 from sensorium.encoders.features import RATE_HZ
-from sensorium.encoders.media import AudioFrame, MediaError, Samples
+from sensorium.encoders.media import MediaError, MediaFrame, Samples
 from sensorium.encoders.settling import cut_candidates, quietest
 from sensorium.encoders.whisper import Hearing, TimedWord
 
@@ -88,13 +88,13 @@ class SpeechClip:
             return False
         return not len(since) or _level(since) <= QUIET * _level(self.samples)
 
-    def append(self, frame: AudioFrame) -> None:
+    def append(self, frame: MediaFrame) -> None:
         """Take in more sound; what is not finite counts as silence. Raises MediaError."""
         if frame.rate_hz != RATE_HZ:
             raise MediaError(
                 "unsupported_rate", f"speech must come at {RATE_HZ} Hz, not {frame.rate_hz} Hz"
             )
-        finite = np.nan_to_num(frame.samples, nan=0.0, posinf=0.0, neginf=0.0)
+        finite = np.nan_to_num(frame.data, nan=0.0, posinf=0.0, neginf=0.0)
         self.samples = np.concatenate([self.samples, finite.astype(np.float32, copy=False)])
 
     def mean_log_prob(self, words: Sequence[TimedWord]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from sensorium.encoders.media import AudioFrame, Pts, Samples
+from sensorium.encoders.media import MediaFrame, Pts, Samples
 
 DATA = Path(__file__).parent / "data"
 RATE_HZ = 16_000
@@ -28,9 +28,9 @@ def load_clip(name: str) -> Samples:
     return samples
 
 
-def frame(samples: Samples, start: int = 0) -> AudioFrame:
+def frame(samples: Samples, start: int = 0) -> MediaFrame:
     """Wrap samples that begin `start` samples after their clip."""
-    return AudioFrame(pts=Pts(start), rate_hz=RATE_HZ, samples=samples)
+    return MediaFrame(pts=Pts(start), rate_hz=RATE_HZ, data=samples)
 
 
 def plain(text: str) -> str:

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from sensorium.encoders.base import ClipHints, Output, Word
-from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.media import Intake, MediaFrame
 
 RATE_HZ = 16_000
 
@@ -30,7 +30,11 @@ class ScriptedEncoder:
     words_per_s: int = 1
     unsettled_s: int = 1
     name: str = "scripted"
-    rate_hz: int = RATE_HZ
+    revision: str = "1"
+    max_batch: int = 4
+    intake: Intake = field(
+        default_factory=lambda: Intake(encoder="scripted", rate_hz=RATE_HZ)
+    )
     batches: list[tuple[str, int]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
@@ -43,16 +47,19 @@ class ScriptedEncoder:
         """Return a new clip's state."""
         return ScriptedState(poisoned=hints.prompt == "poison")
 
-    def ready(self, state: ScriptedState, num_samples: int) -> bool:
+    def ready(self, state: ScriptedState, num_ticks: int) -> bool:
         """Tell whether another whole second has come together."""
-        return state.num_samples % RATE_HZ + num_samples >= RATE_HZ
+        return state.num_samples % RATE_HZ + num_ticks >= RATE_HZ
 
-    def push(self, frames: list[AudioFrame], states: list[ScriptedState]) -> list[Output]:
+    def push(
+        self, frames: list[tuple[MediaFrame, ...]], states: list[ScriptedState]
+    ) -> list[Output]:
         """Settle all whole seconds but the last `unsettled_s`."""
         self._enter("push", states)
-        for frame, state in zip(frames, states, strict=True):
-            assert frame.pts == state.num_samples
-            state.num_samples += len(frame.samples)
+        for run, state in zip(frames, states, strict=True):
+            for frame in run:
+                assert frame.pts == state.num_samples
+                state.num_samples += len(frame.data)
         return [
             self._settle(state, state.num_samples // RATE_HZ - self.unsettled_s) for state in states
         ]

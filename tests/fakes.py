@@ -36,6 +36,7 @@ from sensorium.core.api import (
     Usage,
 )
 from sensorium.encoders.base import Word
+from sensorium.encoders.media import Intake
 from sensorium.gateway.client_events import ClientEvent
 from sensorium.gateway.ports import TransportClosed
 from sensorium.gateway.server_events import ServerEvent
@@ -45,9 +46,8 @@ MODEL = ModelInfo(
     name="fake",
     max_positions=2048,
     dtype="float32",
-    speech_encoder="fake-speech",
-    audio_rate_hz=RATE_HZ,
     speech_languages=("en",),
+    intakes={"audio": Intake(encoder="fake-speech", rate_hz=RATE_HZ)},
     capacity=8,
 )
 
@@ -83,11 +83,11 @@ class FakeTokenizer:
 
 @dataclass(slots=True)
 class _Span:
-    """Positions of one span; `num_samples` of sound it was given."""
+    """Positions of one span; `num_ticks` of media it was given."""
 
     span_id: SpanId
     num_positions: int = 0
-    num_samples: int = 0
+    num_ticks: int = 0
 
 
 @dataclass(slots=True)
@@ -250,12 +250,9 @@ class FakeEngine:
                 sequence.num_uncached = len(token_ids)
             case OpenSpan(span_id=span_id):
                 sequence.spans.append(_Span(span_id))
-            case AppendMedia(sequence_id=sequence_id, span_id=span_id, samples=samples):
-                num_samples = len(samples) // 4
-                self._span(sequence, span_id).num_samples += num_samples
-                self.emit(
-                    Progress(sequence_id=sequence_id, span_id=span_id, num_samples=num_samples)
-                )
+            case AppendMedia(sequence_id=sequence_id, span_id=span_id, shape=shape):
+                self._span(sequence, span_id).num_ticks += shape[0]
+                self.emit(Progress(sequence_id=sequence_id, span_id=span_id, num_ticks=shape[0]))
             case Anticipate():
                 pass
             case CloseSpan(span_id=span_id):
@@ -287,7 +284,7 @@ class FakeEngine:
             span_id=span.span_id,
             text=text,
             pending="",
-            words=spread_words(text, span.num_samples / RATE_HZ),
+            words=spread_words(text, span.num_ticks / RATE_HZ),
             token_ids=token_ids,
         )
         closed = SpanClosed(

@@ -41,7 +41,9 @@ def open_auto() -> tuple[FakeEngine, list[EngineEvent]]:
 def test_a_clip_is_heard_and_answered() -> None:
     engine, events = open_auto()
     engine.submit(OpenSpan(sequence_id=ONE, span_id=SpanId(1)))
-    engine.submit(AppendMedia(sequence_id=ONE, span_id=SpanId(1), pts=0, samples=bytes(400)))
+    engine.submit(
+        AppendMedia(sequence_id=ONE, span_id=SpanId(1), pts=0, shape=(100,), data=bytes(400))
+    )
     engine.submit(CloseSpan(sequence_id=ONE, span_id=SpanId(1)))
     engine.submit(AppendTokens(sequence_id=ONE, span_id=SpanId(2), token_ids=(1, 2, 3)))
     engine.submit(Generate(sequence_id=ONE, span_id=SpanId(3)))

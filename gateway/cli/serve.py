@@ -101,7 +101,6 @@ def listen(host: str, port: int, key: str | None) -> socket.socket:
 def load_models(models: ModelsConfig) -> tuple[Prompt, SpeechDetector]:
     """Return what this process needs of the models; raises CoreError, which names the remedy."""
     cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
-    resolve(models.speech, cache_dir)
     prompt = load_prompt(resolve(models.decoder, cache_dir))
     return prompt, SpeechDetector(resolve(models.vad, cache_dir))
 

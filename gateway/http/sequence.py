@@ -63,7 +63,11 @@ class RequestSequence:
         pts = 0
         for samples in chunks:
             sound = AppendMedia(
-                sequence_id=self._id, span_id=span_id, pts=pts, samples=samples.tobytes()
+                sequence_id=self._id,
+                span_id=span_id,
+                pts=pts,
+                shape=samples.shape,
+                data=samples.tobytes(),
             )
             await self._submit_patiently(sound)
             pts += len(samples)

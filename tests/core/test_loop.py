@@ -82,7 +82,8 @@ class Rig:
                     sequence_id=sequence_id,
                     span_id=SpanId(span),
                     pts=second * RATE_HZ,
-                    samples=SECOND,
+                    shape=(RATE_HZ,),
+                    data=SECOND,
                 )
                 for second in range(seconds)
             ),
@@ -100,7 +101,7 @@ def test_settled_words_go_into_slots_before_the_clip_ends() -> None:
     rig.speak(ONE, 1, seconds=3)
     rig.listen()
     progress, heard = rig.events
-    assert progress == Progress(sequence_id=ONE, span_id=SpanId(1), num_samples=3 * RATE_HZ)
+    assert progress == Progress(sequence_id=ONE, span_id=SpanId(1), num_ticks=3 * RATE_HZ)
     assert isinstance(heard, Heard)
     assert (heard.text, heard.pending) == ("word0 word1", " …")
     assert rig.tokenizer.decode(rig.engine.slots[ONE, SpanId(1)]) == "word0 word1"
@@ -144,7 +145,7 @@ def test_a_clip_that_fails_closes_with_its_problem() -> None:
     rig.listen()
     closed = rig.events[-1]
     assert isinstance(closed, SpanClosed)
-    assert closed.problem == "The speech encoder failed on this sound."
+    assert closed.problem == "The encoder failed on this clip."
     assert (closed.num_positions, closed.transcript) == (0, "")
     assert rig.engine.finished == [(ONE, SpanId(1))]
 

@@ -85,7 +85,11 @@ def test_only_the_last_words_are_left_to_prefill_at_the_commit(seconds: int) -> 
     )
     for packet in range(50 * seconds):
         pts = packet * RATE_HZ // 50
-        rig.submit(AppendMedia(sequence_id=ONE, span_id=SPEECH, pts=pts, samples=PACKET))
+        rig.submit(
+            AppendMedia(
+                sequence_id=ONE, span_id=SPEECH, pts=pts, shape=(len(PACKET) // 4,), data=PACKET
+            )
+        )
         assert rig.engine.num_to_prefill(ONE) == 0
 
     for request in (
@@ -111,7 +115,13 @@ def test_the_answer_is_that_of_the_same_words_typed() -> None:
         AppendTokens(sequence_id=ONE, span_id=HEAD, token_ids=HEAD_IDS),
         OpenSpan(sequence_id=ONE, span_id=SPEECH),
         *(
-            AppendMedia(sequence_id=ONE, span_id=SPEECH, pts=second * RATE_HZ, samples=PACKET * 50)
+            AppendMedia(
+                sequence_id=ONE,
+                span_id=SPEECH,
+                pts=second * RATE_HZ,
+                shape=(len(PACKET) // 4 * 50,),
+                data=PACKET * 50,
+            )
             for second in range(7)
         ),
         CloseSpan(sequence_id=ONE, span_id=SPEECH),

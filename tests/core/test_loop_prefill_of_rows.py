@@ -33,8 +33,8 @@ from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.engine import Engine
 from sensorium.core.loop import EngineLoop, LoadedModels
 from sensorium.core.runner import Runner, load_runner
-from sensorium.encoders.base import ClipHints, Output
-from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.base import ClipHints, Output, Rows
+from sensorium.encoders.media import Intake, MediaFrame
 
 ONE = SequenceId(1)
 HEAD, SPEECH, TAIL, REPLY = map(SpanId, range(1, 5))
@@ -56,20 +56,22 @@ class HopEncoder:
     """One row per 80 ms, drawn from a seed that is the row's number; no look-ahead."""
 
     name = "hop"
-    rate_hz = RATE_HZ
+    revision = "1"
+    intake = Intake(encoder="hop", rate_hz=RATE_HZ, gives_rows=True, ticks_per_row=HOP)
+    max_batch = 4
 
     def open(self, hints: ClipHints) -> HopState:
         """Return a new clip's state."""
         return HopState()
 
-    def ready(self, state: HopState, num_samples: int) -> bool:
+    def ready(self, state: HopState, num_ticks: int) -> bool:
         """Tell whether a hop has come together."""
-        return state.num_left + num_samples >= HOP
+        return state.num_left + num_ticks >= HOP
 
-    def push(self, frames: list[AudioFrame], states: list[HopState]) -> list[Output]:
+    def push(self, frames: list[tuple[MediaFrame, ...]], states: list[HopState]) -> list[Output]:
         """Make a row of each whole hop."""
-        for frame, state in zip(frames, states, strict=True):
-            state.num_left += len(frame.samples)
+        for pushed, state in zip(frames, states, strict=True):
+            state.num_left += sum(len(frame.data) for frame in pushed)
         return [self._rows(state, state.num_left // HOP) for state in states]
 
     def anticipate(self, states: list[HopState]) -> None:
@@ -83,7 +85,7 @@ class HopEncoder:
         rows = spoken_rows(state.num_rows, count)
         state.num_rows += count
         state.num_left -= count * HOP
-        return Output(rows=rows if count else None, encoder=self.name)
+        return Output(rows=(Rows(values=rows),) if count else (), encoder=self.name)
 
 
 def spoken_rows(first: int, count: int) -> torch.Tensor:
@@ -127,8 +129,9 @@ class Rig:
         """Send packets on the media clock, the last one shorter."""
         for begin in range(0, milliseconds, packet_ms):
             count = min(packet_ms, milliseconds - begin) * RATE_HZ // 1000
-            pts, samples = begin * RATE_HZ // 1000, bytes(4 * count)
-            self.submit(AppendMedia(sequence_id=ONE, span_id=SPEECH, pts=pts, samples=samples))
+            pts, data = begin * RATE_HZ // 1000, bytes(4 * count)
+            media = AppendMedia(sequence_id=ONE, span_id=SPEECH, pts=pts, shape=(count,), data=data)
+            self.submit(media)
             assert self.engine.num_to_prefill(ONE) == 0
 
 

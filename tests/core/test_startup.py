@@ -10,7 +10,7 @@ from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import ModelNotFound
 from sensorium.core.startup import PROBE_S, load_models, measure_capacity, probe_speech, warm_up
 from sensorium.encoders.base import Output
-from sensorium.encoders.media import AudioFrame
+from sensorium.encoders.media import MediaFrame
 
 
 class CostlyEncoder(ScriptedEncoder):
@@ -21,7 +21,9 @@ class CostlyEncoder(ScriptedEncoder):
         self.now = 0.0
         self._pass_s = pass_s
 
-    def push(self, frames: list[AudioFrame], states: list[ScriptedState]) -> list[Output]:
+    def push(
+        self, frames: list[tuple[MediaFrame, ...]], states: list[ScriptedState]
+    ) -> list[Output]:
         self.now += self._pass_s * len(frames)
         return super().push(frames, states)
 

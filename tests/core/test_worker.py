@@ -117,7 +117,11 @@ async def test_sound_goes_through_the_pool_and_comes_back_as_words() -> None:
         worker.submit(OpenSpan(sequence_id=client.id, span_id=ONE))
         for second in range(3):
             request = AppendMedia(
-                sequence_id=client.id, span_id=ONE, pts=16_000 * second, samples=bytes(64_000)
+                sequence_id=client.id,
+                span_id=ONE,
+                pts=16_000 * second,
+                shape=(16_000,),
+                data=bytes(64_000),
             )
             worker.submit(request)
         worker.submit(CloseSpan(sequence_id=client.id, span_id=ONE))
@@ -209,7 +213,9 @@ async def test_an_engine_that_does_not_read_is_busy_but_can_be_closed() -> None:
         pid = worker.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        sound = AppendMedia(sequence_id=client.id, span_id=ONE, pts=0, samples=bytes(2**20))
+        sound = AppendMedia(
+            sequence_id=client.id, span_id=ONE, pts=0, shape=(2**18,), data=bytes(2**20)
+        )
         with pytest.raises(EngineBusy, match="bytes are waiting"):
             submit_all(worker, [sound] * 100)
         worker.submit(CloseSequence(sequence_id=client.id))

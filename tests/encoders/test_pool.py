@@ -8,13 +8,13 @@ import pytest
 from fake_encoder import RATE_HZ, ScriptedEncoder
 
 from sensorium.encoders.base import ClipHints, Output
-from sensorium.encoders.media import AudioFrame, Pts
+from sensorium.encoders.media import MediaFrame, Pts
 from sensorium.encoders.pool import EncoderPool
 
 
-def sound(seconds: float, *, at_s: float = 0.0) -> AudioFrame:
+def sound(seconds: float, *, at_s: float = 0.0) -> MediaFrame:
     samples = np.zeros(round(seconds * RATE_HZ), np.float32)
-    return AudioFrame(pts=Pts(round(at_s * RATE_HZ)), rate_hz=RATE_HZ, samples=samples)
+    return MediaFrame(pts=Pts(round(at_s * RATE_HZ)), rate_hz=RATE_HZ, data=samples)
 
 
 @dataclass
@@ -152,7 +152,7 @@ def test_only_the_failing_clip_ends(caplog: pytest.LogCaptureFixture) -> None:
         bench.run()
     assert bench.finals() == ["bad"]
     assert [output.problem for key, _, output, _ in bench.outputs if key == "bad"] == [
-        "The speech encoder failed on this sound."
+        "The encoder failed on this clip."
     ]
     assert [bench.text("a"), bench.text("b")] == [" word0", " word0"]
     assert sum(record.exc_info is not None for record in caplog.records) == 1

@@ -8,7 +8,7 @@ from clips import JFK, RATE_HZ, frame, load_clip, plain
 
 from sensorium.core.sources import resolve
 from sensorium.encoders.base import ClipHints, Output
-from sensorium.encoders.media import AudioFrame, MediaError, Pts, Samples
+from sensorium.encoders.media import MediaError, MediaFrame, Pts, Samples
 from sensorium.encoders.speech import SpeechEncoder
 from sensorium.encoders.whisper import Whisper
 
@@ -26,7 +26,9 @@ def transcribe(
     outputs: list[list[Output]] = [[] for _ in clips]
     for start in range(0, max(map(len, clips)), piece):
         rows = [i for i, clip in enumerate(clips) if start < len(clip)]
-        frames = [frame(clips[i][start : start + piece], start) for i in rows]
+        frames: list[tuple[MediaFrame, ...]] = [
+            (frame(clips[i][start : start + piece], start),) for i in rows
+        ]
         for i, output in zip(rows, encoder.push(frames, [states[i] for i in rows]), strict=True):
             outputs[i].append(output)
     for of_clip, output in zip(outputs, encoder.flush(states), strict=True):
@@ -64,7 +66,7 @@ def test_a_clip_is_ready_at_the_next_full_second(encoder: SpeechEncoder) -> None
     state = encoder.open(ClipHints())
     assert not encoder.ready(state, RATE_HZ - 1)
     assert encoder.ready(state, RATE_HZ)
-    encoder.push([frame(np.zeros(RATE_HZ + 100, np.float32))], [state])
+    encoder.push([(frame(np.zeros(RATE_HZ + 100, np.float32)),)], [state])
     assert not encoder.ready(state, RATE_HZ - 101)
     assert encoder.ready(state, RATE_HZ - 100)
 
@@ -138,11 +140,11 @@ def test_a_prepared_end_costs_the_flush_nothing_and_changes_no_word(
     samples = load_clip("vctk_p225_003.wav")
     silence = np.zeros(round(0.99 * RATE_HZ), np.float32)  # past the next grid point
     clip = encoder.open(ClipHints())
-    outputs = encoder.push([frame(samples)], [clip])
+    outputs = encoder.push([(frame(samples),)], [clip])
     encoder.anticipate([clip])
     with monkeypatch.context() as patch:
         patch.delattr(Whisper, "encode")  # nobody is asked again
-        outputs += encoder.push([frame(silence, len(samples))], [clip])
+        outputs += encoder.push([(frame(silence, len(samples)),)], [clip])
         outputs += encoder.flush([clip])
     [expected] = transcribe(encoder, [samples], len(samples))
     assert text_of(outputs) == text_of(expected)
@@ -152,9 +154,9 @@ def test_speech_after_a_prepared_end_is_heard(encoder: SpeechEncoder) -> None:
     samples = load_clip("vctk_p225_003.wav")
     clip = encoder.open(ClipHints())
     cut = 4 * RATE_HZ
-    outputs = encoder.push([frame(samples[:cut])], [clip])
+    outputs = encoder.push([(frame(samples[:cut]),)], [clip])
     encoder.anticipate([clip])
-    outputs += encoder.push([frame(samples[cut:], cut)], [clip])
+    outputs += encoder.push([(frame(samples[cut:], cut),)], [clip])
     outputs += encoder.flush([clip])
     assert plain(text_of(outputs)).endswith("brother bob")
 
@@ -165,6 +167,6 @@ def test_a_clip_without_sound_is_empty(encoder: SpeechEncoder) -> None:
 
 
 def test_a_frame_of_another_rate_is_refused(encoder: SpeechEncoder) -> None:
-    wrong = AudioFrame(pts=Pts(0), rate_hz=8000, samples=np.zeros(160, np.float32))
+    wrong = MediaFrame(pts=Pts(0), rate_hz=8000, data=np.zeros(160, np.float32))
     with pytest.raises(MediaError, match="16000 Hz, not 8000 Hz"):
-        encoder.push([wrong], [encoder.open(ClipHints())])
+        encoder.push([(wrong,)], [encoder.open(ClipHints())])

@@ -77,7 +77,7 @@ async def test_engine_gets_the_sound_at_its_rate_and_the_hints() -> None:
     [span] = [request for request in engine.requests if isinstance(request, OpenSpan)]
     assert (span.hints.live, span.hints.language, span.hints.prompt) == (False, "en", "Names: Ann.")
     media = [request for request in engine.requests if isinstance(request, AppendMedia)]
-    num_samples = [len(request.samples) // 4 for request in media]
+    num_samples = [request.shape[0] for request in media]
     assert sum(num_samples) == 2 * MODEL.audio_rate_hz
     assert [request.pts for request in media] == [0, *np.cumsum(num_samples)[:-1]]
     assert engine.sequences == {}
