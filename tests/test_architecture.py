@@ -96,6 +96,8 @@ TORCH_FREE = (
     "encoders/resample.py",
     "encoders/vad.py",
     "encoders/settling.py",
+    "encoders/sizing.py",
+    "encoders/frame_choice.py",
 )
 MAX_LINES = 300
 BANNED_FILES = {"utils", "common", "helpers", "misc"}
