@@ -61,7 +61,7 @@ def vary(pcm: Pcm, way: str | None) -> Pcm:
 def turns(pcm: Pcm, detector: SpeechDetector) -> Iterator[Samples]:
     """Yield the sound of each turn at 16 kHz, as the gateway would hand it to the encoder."""
     waiting: list[Samples] = []
-    listener = Listener(TurnDetection(), waiting.extend)
+    listener = Listener(TurnDetection(), waiting.extend, rate_hz=VAD_RATE_HZ)
     timeline = Timeline(AudioFormat(), VAD_RATE_HZ)
     state = detector.open()
     turn: list[Samples] = []

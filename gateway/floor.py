@@ -34,13 +34,16 @@ from sensorium.gateway.server_events import (
 )
 from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.tail import Tail
-from sensorium.gateway.turns import VAD_RATE_HZ, Change, VoiceActivity
+from sensorium.gateway.turns import Change, VoiceActivity
 
 _MIN_COMMIT_MS = 100
 
 
 class Floor:
-    """One stream of sound and its turns."""
+    """One stream of sound and its turns.
+
+    Raises ValueError for a model whose rate the speech detector's windows don't fit (turns.py).
+    """
 
     def __init__(
         self,
@@ -52,8 +55,6 @@ class Floor:
         tail: Tail,
         new_id: Callable[[str], str],
     ) -> None:
-        if model.audio_rate_hz != VAD_RATE_HZ:
-            raise ValueError(f"encoders must take {VAD_RATE_HZ} Hz, not {model.audio_rate_hz}")
         self._settings = settings
         self._config = config
         self._outbox = outbox
@@ -62,7 +63,7 @@ class Floor:
         self._new_id = new_id
         self._rate_hz = model.audio_rate_hz
         self._timeline = Timeline(config.input_format, self._rate_hz)
-        self._listener = Listener(config.turn_detection, outbox.score)
+        self._listener = Listener(config.turn_detection, outbox.score, rate_hz=self._rate_hz)
 
     def append(self, data: bytes) -> None:
         """Take sound in the session's input format; raises PeerError when too much waits."""

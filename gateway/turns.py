@@ -9,6 +9,7 @@ WINDOW_SAMPLES = 512
 """Samples of one voice-activity window at `VAD_RATE_HZ` (silero-vad's only size at 16 kHz)."""
 VAD_RATE_HZ = 16_000
 WINDOW_MS = 1000 * WINDOW_SAMPLES // VAD_RATE_HZ
+"""Media time of a window, at any rate."""
 
 _ONSET_WINDOWS = 2
 """Windows of speech before it is believed: a click is one window, a syllable isn't."""
@@ -33,6 +34,16 @@ class Change(Enum):
     STARTED = 1
     PAUSED = 2
     STOPPED = 3
+
+
+def window_samples(rate_hz: int) -> int:
+    """Return how many samples a window has at `rate_hz`; ValueError unless they are whole."""
+    if rate_hz <= 0 or rate_hz * WINDOW_MS % 1000:
+        raise ValueError(
+            f"at {rate_hz} Hz a window of {WINDOW_MS} ms isn't a whole number of samples; turns "
+            "are found at multiples of 125 Hz, such as 8000, 16000, 24000 or 48000"
+        )
+    return rate_hz * WINDOW_MS // 1000
 
 
 class TurnDetector:
