@@ -50,6 +50,14 @@ MODEL = ModelInfo(
     intakes={"audio": Intake(encoder="fake-speech", rate_hz=RATE_HZ)},
     capacity=8,
 )
+ROWS_MODEL = replace(
+    MODEL,
+    name="fake-rows",
+    intakes={
+        "audio": Intake(encoder="fake-ears", rate_hz=24_000, gives_rows=True, ticks_per_row=1920)
+    },
+)
+"""A model like Muse: one row per 80 ms of sound at 24 kHz, and no words."""
 
 Event = TypeVar("Event", bound=ServerEvent)
 EndReason = Literal["stop", "length", "interrupted"]
@@ -121,9 +129,10 @@ class FakeEngine:
     """An EnginePort without an engine behind it.
 
     `requests` records everything submitted, `open` included. Scripted by default: a test publishes
-    with `emit`. With `auto=True` it is a tiny perfect engine: it hears `transcript` in every clip
-    and answers every `Generate` with `reply`, `chunk` ids per event. With `held=True` a generation
-    stops after its first chunk until `release()` or an `Interrupt`.
+    with `emit`. With `auto=True` it is a tiny perfect engine: it hears `transcript` in every clip,
+    or makes rows of it where `info` says so, and answers every `Generate` with `reply`, `chunk` ids
+    per event. With `held=True` a generation stops after its first chunk until `release()` or an
+    `Interrupt`.
 
     Events are handed over by the running event loop's next round, as the real worker does; without
     a running loop at once, inside `submit`.
@@ -275,9 +284,13 @@ class FakeEngine:
         return next(span for span in sequence.spans if span.span_id == span_id)
 
     def _close_span(self, sequence: FakeSequence, span: _Span) -> None:
-        text = "" if self.problem else self.transcript
+        intake = self.info.intakes["audio"] if self.info else None
+        text = "" if self.problem or (intake and intake.gives_rows) else self.transcript
         token_ids = tuple(self.encode(text))
         span.num_positions = len(token_ids)
+        if intake and intake.gives_rows and not self.problem:
+            num_rows = span.num_ticks // intake.ticks_per_row
+            span.num_positions = num_rows + 2 if num_rows else 0  # with the marks around them
         sequence.num_uncached = 0
         heard = Heard(
             sequence_id=sequence.sequence_id,
@@ -290,7 +303,7 @@ class FakeEngine:
         closed = SpanClosed(
             sequence_id=sequence.sequence_id,
             span_id=span.span_id,
-            num_positions=len(token_ids),
+            num_positions=span.num_positions,
             transcript=text,
             token_ids=token_ids,
             language="en",

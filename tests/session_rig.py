@@ -5,10 +5,10 @@ from itertools import count
 from typing import TypeVar
 
 import numpy as np
-from fakes import FakeEngine
+from fakes import MODEL, FakeEngine
 from tiny_text import tiny_prompt
 
-from sensorium.core.api import AppendTokens, EngineEvent, EngineRequest
+from sensorium.core.api import AppendTokens, EngineEvent, EngineRequest, ModelInfo
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.client_events import AppendAudio, ClientEvent
 from sensorium.gateway.metrics import Metrics
@@ -32,9 +32,11 @@ class Rig:
         live: bool = False,
         auto: bool = True,
         prompt: Prompt | None = None,
+        model: ModelInfo = MODEL,
     ) -> None:
         self.prompt = prompt or tiny_prompt()
         self.engine = FakeEngine(auto=auto, encode=self.prompt.tokenizer.encode_markup)
+        self.engine.info = model
         self.engine.reply = "General Kenobi."
         self.now = 100.0
         self.said: list[ServerEvent] = []
@@ -44,9 +46,8 @@ class Rig:
             self.engine, Metrics(self.engine), lambda events: self._inbox.extend(events)
         )
         names: Iterator[int] = count(1)
-        assert self.engine.info is not None
         self.session = Session(
-            model=self.engine.info,
+            model=model,
             prompt=self.prompt,
             settings=settings or SessionSettings(),
             new_sequence_id=self.engine.new_sequence_id,
