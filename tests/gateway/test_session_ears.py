@@ -40,8 +40,8 @@ MANUAL = UpdateSession(changes={"turn_detection": None})
 NOISE = (np.random.default_rng(0).uniform(-0.5, 0.5, 4 * RATE_HZ) * 32767).astype("<i2")
 
 
-def rig(**options: bool) -> Rig:
-    return Rig(model=ROWS_MODEL, **options)
+def rig(*, live: bool = False, auto: bool = True) -> Rig:
+    return Rig(model=ROWS_MODEL, live=live, auto=auto)
 
 
 def sent(made: Rig) -> Samples:
