@@ -10,7 +10,7 @@ from typing import Any
 from sensorium.encoders.base import Encoder, EncoderSources
 
 ENCODERS = {
-    "audio": ("sensorium.encoders.speech:SpeechEncoder",),
+    "audio": ("sensorium.encoders.muse_audio:MuseAudio", "sensorium.encoders.speech:SpeechEncoder"),
 }
 
 
