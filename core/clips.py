@@ -13,6 +13,7 @@ import numpy as np
 
 from sensorium.core.api import (
     AppendMedia,
+    CloseSpan,
     EngineEvent,
     Heard,
     OpenSpan,
@@ -59,6 +60,7 @@ class _Clip:
     pending: str = ""
     token_ids: list[int] = field(default_factory=list)
     num_positions: int = 0
+    has_rows: bool = False
     language: str | None = None
     problem: str | None = None
 
@@ -95,7 +97,7 @@ class Clips:
             rate_hz=encoder.intake.rate_hz if encoder else 0,
             marks=self._marks.get(request.modality),
         )
-        self._pool.open(key, request.modality, request.hints)
+        self._pool.open(key, request.modality, request.hints, request.content, request.tenant)
 
     def push(self, request: AppendMedia) -> None:
         """Hand media to the span's encoder; ignored if the span is closed or gone."""
@@ -110,9 +112,9 @@ class Clips:
         """A span may be about to close."""
         self._pool.anticipate(key)
 
-    def close(self, key: ClipKey) -> None:
+    def close(self, request: CloseSpan) -> None:
         """No more media comes for a span."""
-        self._pool.close(key)
+        self._pool.close((request.sequence_id, request.span_id), request.content)
 
     def drop(
         self, sequence_id: SequenceId, *, after: SpanId | None, through: SpanId | None = None
@@ -143,7 +145,8 @@ class Clips:
         clip.language = output.language or clip.language
         clip.problem = output.problem or clip.problem
         for rows in output.rows:
-            self._fill(encoded.key, clip, rows)
+            if len(rows.values):
+                self._fill(encoded.key, clip, rows)
         events += self._hear_words(encoded.key, clip, output, final=encoded.final)
         if encoded.final:
             events.append(self._finish(encoded.key, clip))
@@ -153,14 +156,14 @@ class Clips:
         """Put rows into slots, with what stands before them."""
         before: list[int] = []
         if clip.marks is not None:
-            is_first = clip.num_positions == 0
-            mark = clip.marks.start if is_first else clip.marks.separator
+            mark = clip.marks.separator if clip.has_rows else clip.marks.start
             before = [] if mark is None else [mark]
         if rows.lead:
             before += self._encode(rows.lead)
         if before:
             self._extend(key, clip, tuple(before))
         self._extend(key, clip, rows.values)
+        clip.has_rows = True
 
     def _extend(self, key: ClipKey, clip: _Clip, content: "Content") -> None:
         self._slots.extend_span(*key, content)
@@ -196,7 +199,7 @@ class Clips:
 
     def _finish(self, key: ClipKey, clip: _Clip) -> SpanClosed:
         del self._clips[key]
-        if clip.marks is not None and clip.num_positions > len(clip.token_ids):
+        if clip.marks is not None and clip.has_rows:
             self._extend(key, clip, (clip.marks.end,))
         self._slots.finish_span(*key)
         return SpanClosed(

@@ -32,7 +32,8 @@ class EngineConfig:
     `cache_dtype` "auto" is what is computed in; "float8" keeps e4m3 with a scale per key and value
     vector. `window_slack` positions beyond its window are kept by a sliding-window layer, so that
     so many can be rolled back without recomputing. `batch_invariant`: a sequence's tokens depend
-    on nothing else in its batch, at the price of speed.
+    on nothing else in its batch, at the price of speed. `encoder_cache_mib` of rows and words are
+    kept for clips that come again; 0 keeps none.
     """
 
     threads: int = 0
@@ -44,12 +45,13 @@ class EngineConfig:
     max_sequences: int = 128
     batch_invariant: bool = False
     capacity: int = 0
+    encoder_cache_mib: int = 256
 
     def __post_init__(self) -> None:
         """Refuse values that no engine can run with."""
         for name in ("block_size", "cache_mib", "max_step_tokens", "max_sequences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("threads", "capacity", "window_slack"):
+        for name in ("threads", "capacity", "window_slack", "encoder_cache_mib"):
             if getattr(self, name) < 0:
                 raise ValueError(f"engine.{name} must be 0 or more, got {getattr(self, name)}")

@@ -30,6 +30,7 @@ from sensorium.core.clips import ClipKey, Clips, Encoded, Slots
 from sensorium.core.inbox import Inbox
 from sensorium.core.text.grammars import MediaMarks
 from sensorium.encoders.base import Encoder, Output
+from sensorium.encoders.cache import OutputCache
 from sensorium.encoders.pool import EncoderPool
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class LoadedModels:
     """Everything that has to be in memory to serve.
 
     `encode` turns text into the decoder's ids; `marks` stand around a modality's rows;
-    `num_encoder_threads` may encode at the same time.
+    `num_encoder_threads` may encode at the same time; `encoder_cache_mib` of what they have made
+    are kept.
     """
 
     engine: Stepper
@@ -61,6 +63,7 @@ class LoadedModels:
     info: ModelInfo
     marks: Mapping[str, MediaMarks] = field(default_factory=dict)
     num_encoder_threads: int = 1
+    encoder_cache_mib: int = 0
 
 
 class EngineLoop:
@@ -89,6 +92,7 @@ class EngineLoop:
             models.encoders,
             on_output=self._on_output,
             num_threads=models.num_encoder_threads,
+            cache=OutputCache(models.encoder_cache_mib * 2**20),
             clock=clock,
         )
         self._clips = Clips(self.pool, models.encoders, models.engine, models.encode, models.marks)
@@ -158,8 +162,8 @@ class EngineLoop:
             case Anticipate(sequence_id=sequence_id, span_id=span_id):
                 self._clips.anticipate((sequence_id, span_id))
                 return
-            case CloseSpan(sequence_id=sequence_id, span_id=span_id):
-                self._clips.close((sequence_id, span_id))
+            case CloseSpan():
+                self._clips.close(request)
                 return
             case OpenSpan():
                 self._clips.open(request)

@@ -87,6 +87,7 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
         info=info,
         marks=marks,
         num_encoder_threads=num_threads,
+        encoder_cache_mib=engine.encoder_cache_mib,
     )
 
 

@@ -1,11 +1,12 @@
 """One clip of the encoder pool: what waits to be encoded, since when, and how urgent it is."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sensorium.encoders.base import Encoder
-from sensorium.encoders.media import MediaFrame, joined
+from sensorium.encoders.cache import CacheKey, Recording
+from sensorium.encoders.media import MediaError, MediaFrame, joined
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -19,16 +20,31 @@ MAX_PASS_S = 30.0
 """Most media of a clip in one batch: an hour that comes at once mustn't keep talkers waiting."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingLimits:
+    """How much media of one clip may wait. Sound is many seconds, pictures are many bytes."""
+
+    max_s: float = 900.0
+    max_bytes: int = 256 * 2**20
+
+
 @dataclass(slots=True, eq=False)
 class Clip(Generic[Key]):
-    """One stream's clip. `due_at` is when it became ready, None while it isn't."""
+    """One stream's clip. `due_at` is when it became ready, None while it isn't.
+
+    `cache_key` names it if it is complete, as far as its `content` is known; `recording` is what
+    has been made of it, None if nothing is kept.
+    """
 
     key: Key
     encoder: Encoder[Any]
     state: Any
     live: bool
+    cache_key: CacheKey
+    recording: Recording | None = None
     frames: list[MediaFrame] = field(default_factory=list)
     num_pending: int = 0
+    pending_bytes: int = 0
     due_at: float | None = None
     closing: bool = False
     pausing: bool = False
@@ -39,6 +55,21 @@ class Clip(Generic[Key]):
     def pending_s(self) -> float:
         """Seconds of media that wait to be encoded."""
         return self.frames[-1].end_s - self.frames[0].start_s if self.frames else 0.0
+
+    def add(self, frame: MediaFrame, limits: PendingLimits) -> str | None:
+        """Let a frame wait; returns why the clip can't go on with it, None if it can."""
+        self.frames.append(frame)
+        self.num_pending += len(frame.data)
+        self.pending_bytes += frame.data.nbytes
+        try:
+            self.encoder.intake.check(frame)
+        except MediaError as error:
+            return str(error)
+        if self.pending_s > limits.max_s:
+            return _overflow(f"{limits.max_s:.0f} seconds")
+        if self.pending_bytes > limits.max_bytes:
+            return _overflow(f"{limits.max_bytes / 2**20:.0f} MiB")
+        return None
 
     def is_due(self) -> bool:
         """Tell whether there is something to do now."""
@@ -70,6 +101,7 @@ class Clip(Generic[Key]):
                 rest.insert(0, tail)
                 break
         self.frames, self.num_pending = rest, sum(len(frame.data) for frame in rest)
+        self.pending_bytes = sum(frame.data.nbytes for frame in rest)
         return tuple(taken)
 
     def kind(self) -> tuple[int, bool, bool, bool]:
@@ -87,10 +119,34 @@ class Clip(Generic[Key]):
 class Batch(Generic[Key]):
     """Clips of one kind and the media taken from each, nothing where none was pending.
 
-    `final`: they end with it. `pausing`: they may be about to.
+    `live`: somebody is talking. `final`: they end with it. `pausing`: they may be about to.
     """
 
     clips: list[Clip[Key]]
     frames: list[tuple[MediaFrame, ...]]
+    live: bool
     final: bool
     pausing: bool
+
+
+def next_batch(clips: Iterable[Clip[Key]], *, live_only: bool) -> Batch[Key] | None:
+    """Take the media of the most urgent clip and of all that can share its batch, None if none is
+    due. With `live_only` the others wait."""
+    due = sorted(
+        (clip for clip in clips if clip.due_at is not None and (clip.live or not live_only)),
+        key=Clip.urgency,
+    )
+    if not due:
+        return None
+    chosen = [clip for clip in due if clip.kind() == due[0].kind()][: due[0].encoder.max_batch]
+    final, pausing = chosen[0].is_ending(), not chosen[0].is_ready()
+    for clip in chosen:
+        clip.due_at = None
+        clip.running = True
+        clip.pausing = clip.pausing and not pausing
+    frames = [clip.take_frames() for clip in chosen]
+    return Batch(clips=chosen, frames=frames, live=chosen[0].live, final=final, pausing=pausing)
+
+
+def _overflow(limit: str) -> str:
+    return f"The encoder couldn't keep up: more than {limit} were waiting."

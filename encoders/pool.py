@@ -9,13 +9,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from sensorium.encoders.base import ClipHints, Encoder, Output
-from sensorium.encoders.clip import Batch, Clip
-from sensorium.encoders.isolation import isolate
-from sensorium.encoders.media import MediaError, MediaFrame
+from sensorium.encoders.cache import CacheKey, OutputCache
+from sensorium.encoders.clip import Batch, Clip, PendingLimits, next_batch
+from sensorium.encoders.isolation import anticipate, flush, push
+from sensorium.encoders.media import MediaFrame
+from sensorium.encoders.one_core import use_one_core
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +47,13 @@ class EncoderPool(Generic[Key]):
 
     `on_output(key, num_ticks, output, final)` is called for each clip of a batch: `num_ticks`
     were taken since the last call; after `final` nothing follows for this key. It is called by a
-    pool thread without a lock held, or inside `open` or `push` where a clip can't be taken; one
-    call may still be under way when `drop` returns. All methods may be called by any thread.
+    pool thread without a lock held, or inside `open`, `push` or `close` where a clip can't be taken
+    or needs no encoder; one call may still be under way when `drop` returns. All methods may be
+    called by any thread.
 
     Clips being closed go first, because someone waits for the answer; then the clip that has been
-    ready longest, together with all others that can share its batch. Without `start` nothing runs
+    ready longest, together with all others that can share its batch. Of several threads one is
+    always left for talkers: a large picture takes seconds. Without `start` nothing runs
     but what the caller does through `run_once`.
     """
 
@@ -59,32 +63,39 @@ class EncoderPool(Generic[Key]):
         *,
         on_output: OnOutput[Key],
         num_threads: int = 1,
-        max_pending_s: float = 900.0,
+        limits: PendingLimits | None = None,
+        cache: OutputCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._encoders = encoders
         self._on_output = on_output
-        self._max_pending_s = max_pending_s
+        self._limits = limits or PendingLimits()
+        self._cache = cache or OutputCache(0)
         self._clock = clock
         self._clips: dict[Key, Clip[Key]] = {}
+        self._known: set[Key] = set()
+        self._num_file_batches = 0
         self._changed = threading.Condition()
         self._stopping = False
         self._busy_s = 0.0
         self._reported_at = clock()
+        self._prepared = threading.Barrier(num_threads + 1)
         self._threads = [
             threading.Thread(target=self._run, name=f"encoder-{i}", daemon=True)
             for i in range(num_threads)
         ]
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the threads; each computes on one core, and none touches the caller's number."""
         for thread in self._threads:
             thread.start()
+        self._prepared.wait()
 
     def stop(self) -> None:
         """Let running batches end, drop everything else and join the threads."""
         with self._changed:
             self._stopping = True
+            self._known.clear()
             for clip in list(self._clips.values()):
                 self._forget(clip)
             self._changed.notify_all()
@@ -92,11 +103,14 @@ class EncoderPool(Generic[Key]):
             if thread.ident is not None:
                 thread.join()
 
-    def open(self, key: Key, modality: str, hints: ClipHints) -> None:
+    def open(
+        self, key: Key, modality: str, hints: ClipHints, content: str = "", tenant: str = ""
+    ) -> None:
         """Begin a clip; its key must be new.
 
         One that can't be taken (no encoder for its modality, hints that the encoder can't follow)
-        ends at once with a `problem`.
+        ends at once with a `problem`. One whose `content` (the hash of all its frames) is in the
+        cache gets all its output at once; its media is counted and ignored.
         """
         encoder = self._encoders.get(modality)
         if encoder is None:
@@ -104,15 +118,23 @@ class EncoderPool(Generic[Key]):
             problem = f"This server has no encoder for {modality!r} (it has: {known})."
             self._on_output(key, 0, Output(problem=problem), True)
             return
+        cache_key = CacheKey.of(encoder, modality, hints, content=content, tenant=tenant)
+        made_before = self._cache.find(cache_key) if content else None
+        if made_before is not None:
+            with self._changed:
+                self._known.add(key)
+            self._on_output(key, 0, made_before, False)
+            return
         try:
-            clip = Clip(key, encoder, encoder.open(hints), hints.live)
+            state = encoder.open(hints)
         except Exception:  # an encoder's fault ends this clip alone
             logger.exception("a clip can't be opened")
             self._on_output(key, 0, Output(problem=FAILED, encoder=encoder.name), True)
             return
         with self._changed:
             assert key not in self._clips, f"clip {key} is open already"
-            self._clips[key] = clip
+            recording = self._cache.recording()
+            self._clips[key] = Clip(key, encoder, state, hints.live, cache_key, recording)
 
     def push(self, key: Key, frame: MediaFrame) -> None:
         """Add media to a clip; ignored once the clip is closing or gone.
@@ -122,29 +144,31 @@ class EncoderPool(Generic[Key]):
         """
         with self._changed:
             clip = self._clips.get(key)
-            if clip is None or clip.closing or not len(frame.data):
-                return
-            if not clip.is_ready():
-                clip.due_at = None  # counted anew if this frame makes it ready
-            clip.frames.append(frame)
-            clip.num_pending += len(frame.data)
-            problem = self._problem_with(clip, frame)
-            if problem is None:
-                self._mark(clip)
-            else:
-                self._forget(clip)
-        if problem is not None:
+            is_known = key in self._known
+            problem = self._add(clip, frame) if clip is not None else None
+        if is_known:
+            self._on_output(key, len(frame.data), Output(), False)
+        elif clip is not None and problem is not None:
             output = Output(problem=problem, encoder=clip.encoder.name)
             self._on_output(key, clip.num_pending, output, True)
 
-    def close(self, key: Key) -> None:
-        """No more media comes: encode what is left and end the clip; ignored if it is gone."""
+    def close(self, key: Key, content: str = "") -> None:
+        """No more media comes: encode what is left and end the clip; ignored if it is gone.
+
+        `content` as in `open`, for a clip that became complete only now.
+        """
         with self._changed:
+            is_known = key in self._known
+            self._known.discard(key)
             clip = self._clips.get(key)
             if clip is not None and not clip.closing:
                 clip.closing, clip.pausing = True, False
                 clip.due_at = None
+                if content:
+                    clip.cache_key = replace(clip.cache_key, content=content)
                 self._mark(clip)
+        if is_known:
+            self._on_output(key, 0, Output(), True)
 
     def anticipate(self, key: Key) -> None:
         """A clip may be about to be closed: get its end ready if nothing else is to do."""
@@ -158,6 +182,7 @@ class EncoderPool(Generic[Key]):
     def drop(self, key: Key) -> None:
         """Forget a clip without an answer; ignored if it is gone."""
         with self._changed:
+            self._known.discard(key)
             clip = self._clips.get(key)
             if clip is not None:
                 self._forget(clip)
@@ -182,20 +207,11 @@ class EncoderPool(Generic[Key]):
         self._encode(batch)
         return True
 
-    def _problem_with(self, clip: Clip[Key], frame: MediaFrame) -> str | None:
-        """Say why a clip can't go on with its newest frame, None if it can. The lock is held."""
-        try:
-            clip.encoder.intake.check(frame)
-        except MediaError as error:
-            return str(error)
-        if clip.pending_s > self._max_pending_s:
-            limit = f"more than {self._max_pending_s:.0f} seconds were waiting"
-            return f"The encoder couldn't keep up: {limit}."
-        return None
-
     # --- which clips, when ----------------------------------------------------------------------
 
     def _run(self) -> None:
+        use_one_core()
+        self._prepared.wait()
         while True:
             with self._changed:
                 while (batch := self._take_batch()) is None and not self._stopping:
@@ -203,6 +219,19 @@ class EncoderPool(Generic[Key]):
             if batch is None:
                 return
             self._encode(batch)
+
+    def _add(self, clip: Clip[Key], frame: MediaFrame) -> str | None:
+        """Let a frame wait; returns the problem that ends its clip, if any. The lock is held."""
+        if clip.closing or not len(frame.data):
+            return None
+        if not clip.is_ready():
+            clip.due_at = None  # counted anew if this frame makes it ready
+        problem = clip.add(frame, self._limits)
+        if problem is None:
+            self._mark(clip)
+        else:
+            self._forget(clip)
+        return problem
 
     def _mark(self, clip: Clip[Key]) -> None:
         """Note that a clip has become ready and wake a thread. The lock is held."""
@@ -216,61 +245,35 @@ class EncoderPool(Generic[Key]):
         del self._clips[clip.key]
 
     def _take_batch(self) -> Batch[Key] | None:
-        """Choose the most urgent clip and all that can share its batch. The lock is held."""
-        due = sorted(
-            (clip for clip in self._clips.values() if clip.due_at is not None), key=Clip.urgency
-        )
-        if not due:
-            return None
-        clips = [clip for clip in due if clip.kind() == due[0].kind()][: due[0].encoder.max_batch]
-        final, pausing = clips[0].is_ending(), not clips[0].is_ready()
-        for clip in clips:
-            clip.due_at = None
-            clip.running = True
-            clip.pausing = clip.pausing and not pausing
-        frames = [clip.take_frames() for clip in clips]
-        return Batch(clips=clips, frames=frames, final=final, pausing=pausing)
+        """Take what is most urgent of what this thread may do. The lock is held."""
+        files_must_wait = self._num_file_batches >= max(1, len(self._threads) - 1)
+        batch = next_batch(self._clips.values(), live_only=files_must_wait)
+        if batch is not None and not batch.live:
+            self._num_file_batches += 1
+        return batch
 
     # --- encoding -------------------------------------------------------------------------------
 
     def _encode(self, batch: Batch[Key]) -> None:
         """Push the batch's media and, if its clips are being closed, flush them."""
         started_at = self._clock()
-        self._push([(c, f) for c, f in zip(batch.clips, batch.frames, strict=True) if f])
+        pushed = [(c, f) for c, f in zip(batch.clips, batch.frames, strict=True) if f]
+        for (clip, frames), output in zip(pushed, push(pushed), strict=True):
+            self._deliver(clip, sum(len(frame.data) for frame in frames), output, final=False)
         clips = [clip for clip in batch.clips if not clip.gone]
         if batch.final:
-            self._flush(clips)
-        elif batch.pausing and clips:
-            self._anticipate(clips)
+            for clip, output in zip(clips, flush(clips), strict=True):
+                self._deliver(clip, 0, output, final=True)
+        elif batch.pausing:
+            anticipate(clips)
         with self._changed:
             self._busy_s += self._clock() - started_at
+            if not batch.live:
+                self._num_file_batches -= 1
             for clip in batch.clips:
                 clip.running = False
                 if not clip.gone:
                     self._mark(clip)
-
-    def _push(self, pushed: list[tuple[Clip[Key], tuple[MediaFrame, ...]]]) -> None:
-        def encode(part: list[tuple[Clip[Key], tuple[MediaFrame, ...]]]) -> list[Output]:
-            encoder = part[0][0].encoder
-            return encoder.push([frames for _, frames in part], [clip.state for clip, _ in part])
-
-        for (clip, frames), output in zip(pushed, isolate(pushed, encode), strict=True):
-            num_ticks = sum(len(frame.data) for frame in frames)
-            self._deliver(clip, num_ticks, output, final=False)
-
-    def _anticipate(self, clips: list[Clip[Key]]) -> None:
-        """Let the encoder prepare; what goes wrong goes wrong again in the flush, and is told."""
-        try:
-            clips[0].encoder.anticipate([clip.state for clip in clips])
-        except Exception:  # nobody waits for this; the flush will tell
-            logger.exception("the encoder can't prepare the end of %d clips", len(clips))
-
-    def _flush(self, clips: list[Clip[Key]]) -> None:
-        def encode(part: list[Clip[Key]]) -> list[Output]:
-            return part[0].encoder.flush([clip.state for clip in part])
-
-        for clip, output in zip(clips, isolate(clips, encode), strict=True):
-            self._deliver(clip, 0, output, final=True)
 
     def _deliver(
         self, clip: Clip[Key], num_ticks: int, output: Output | None, *, final: bool
@@ -283,4 +286,12 @@ class EncoderPool(Generic[Key]):
                 return
             if final:
                 self._forget(clip)
+        self._record(clip, output, final=final)
         self._on_output(clip.key, num_ticks, output, final)
+
+    def _record(self, clip: Clip[Key], output: Output, *, final: bool) -> None:
+        """Note what was made of a clip; one that is complete and known by its content is kept."""
+        if clip.recording is not None:
+            clip.recording.add(output)
+            if final and clip.cache_key.content:
+                self._cache.keep(clip.cache_key, clip.recording)

@@ -23,6 +23,7 @@ OURS = {
         "core",
         "kernels",
         "encoders.base",
+        "encoders.cache",
         "encoders.media",
         "encoders.pool",
         "encoders.registry",
