@@ -112,10 +112,10 @@ def _load_encoders(
 
 
 def _marks(decoder_dir: Path, encoders: dict[str, Encoder[Any]]) -> dict[str, MediaMarks]:
-    """Return what stands around the rows of each modality; drop encoders that would lack them.
+    """Return what stands around the rows of each modality; drop encoders that would lack it.
 
-    A published tokenizer had reserved names in place of the sound marks: its rows would mean
-    nothing to the model.
+    A published tokenizer had reserved names in place of the sound marks: without them the model
+    couldn't know what the rows are. A modality that the grammar has no marks for does without.
     """
     marks: dict[str, MediaMarks] = {}
     with_rows = [m for m, encoder in encoders.items() if encoder.intake.gives_rows]
@@ -123,10 +123,13 @@ def _marks(decoder_dir: Path, encoders: dict[str, Encoder[Any]]) -> dict[str, Me
     for modality in with_rows:
         assert prompt is not None, "there is one for every modality with rows"
         try:
-            marks[modality] = prompt.media_marks(modality)
+            found = prompt.media_marks(modality)
         except BadCheckpoint as error:
             logger.warning("no %s will be taken: %s", modality, error)
             del encoders[modality]
+        else:
+            if found is not None:
+                marks[modality] = found
     return marks
 
 

@@ -124,9 +124,9 @@ class ChatMLPrompt:
             return chatml_tools.must_call(list(tools), parallel=parallel)
         return chatml_tools.must_call([tools.named(choice)], parallel=False)
 
-    def media_marks(self, modality: str) -> MediaMarks:
-        """Raise BadCheckpoint: a ChatML prompt takes words only."""
-        raise BadCheckpoint(f"ChatML has no control tokens for {modality}")
+    def media_marks(self, modality: str) -> MediaMarks | None:
+        """Return None: ChatML knows words only, so rows stand in a message as they are."""
+        return None
 
     def _system_text(self, instructions: str | None, tools: ToolSet) -> str | None:
         text = instructions if instructions is not None else self.default_instructions or None

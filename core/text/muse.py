@@ -146,15 +146,17 @@ class MusePrompt:
         """Return None: calls are ATEM, for which there is no grammar; they are checked instead."""
         return None
 
-    def media_marks(self, modality: str) -> MediaMarks:
+    def media_marks(self, modality: str) -> MediaMarks | None:
         """Return the marks of "audio", "image" or "video"; raises BadCheckpoint if one is missing.
 
         A published tokenizer had reserved names in their place, so they are looked up by name.
         """
-        names = _MEDIA.get(modality, ())
+        names = _MEDIA.get(modality)
+        if names is None:
+            return None
         missing = [name for name in names if not self.tokenizer.has_control(name)]
-        if missing or not names:
-            lacks = " and ".join(missing) or f"marks for {modality!r}"
+        if missing:
+            lacks = " and ".join(missing)
             raise BadCheckpoint(f"the tokenizer lacks {lacks}; it can't be given {modality}")
         start, placeholder, end, *rest = map(self.tokenizer.control, names)
         return MediaMarks(

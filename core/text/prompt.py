@@ -117,8 +117,11 @@ class Prompt(Protocol):
         """
         ...
 
-    def media_marks(self, modality: str) -> MediaMarks:
-        """Return what stands around a medium's rows; raises BadCheckpoint if it can't be had."""
+    def media_marks(self, modality: str) -> MediaMarks | None:
+        """Return what stands around a medium's rows, None where the grammar puts nothing there.
+
+        Raises BadCheckpoint if the grammar has marks for it that the checkpoint lacks.
+        """
         ...
 
 
