@@ -55,3 +55,16 @@ def cells_for(detail: str, max_cells: int) -> int:
         case "high" | "auto":
             return max_cells
     raise ValueError(f"detail must be low, high or auto, got {detail!r}")
+
+
+def misfit(height: int, width: int, *, cell_px: int, max_cells: int) -> str | None:
+    """Return what is wrong with a picture that should be sized already, None if nothing is."""
+    if height % cell_px or width % cell_px or not height or not width:
+        return f"A picture's sides must be multiples of {cell_px} px, got {height} × {width}."
+    rows, columns = height // cell_px, width // cell_px
+    if rows * columns > max_cells:
+        return (
+            f"A picture may have {max_cells} cells of {cell_px} × {cell_px} px, got {height} × "
+            f"{width} px, which are {rows * columns}."
+        )
+    return None

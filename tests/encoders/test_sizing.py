@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sensorium.encoders.sizing import cells_for, grid
+from sensorium.encoders.sizing import cells_for, grid, misfit
 
 SIDES = st.integers(1, 20_000)
 CAPS = st.integers(1, 5000)
@@ -92,3 +92,20 @@ def test_low_detail_lowers_the_cap_and_nothing_raises_it() -> None:
     assert cells_for("high", 4096) == cells_for("auto", 4096) == 4096
     with pytest.raises(ValueError, match="low, high or auto, got 'medium'"):
         cells_for("medium", 4096)
+
+
+@pytest.mark.parametrize(
+    ("size", "complaint"),
+    [
+        ((28, 56), None),
+        ((56, 56), None),
+        ((28, 57), "multiples of 28 px, got 28 × 57"),
+        ((0, 28), "multiples of 28 px, got 0 × 28"),
+        ((28, 140), "may have 4 cells of 28 × 28 px, got 28 × 140 px, which are 5"),
+    ],
+)
+def test_pictures_that_were_not_sized_are_described(
+    size: tuple[int, int], complaint: str | None
+) -> None:
+    found = misfit(*size, cell_px=28, max_cells=4)
+    assert (complaint in found) if complaint and found else (found == complaint)
