@@ -35,6 +35,7 @@ class Run:
     max_tokens: int
     since: float
     span: SpanId | None = None
+    units: list[Unit] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
 
 
@@ -47,11 +48,13 @@ class Answering:
         conversation: Conversation,
         prompt: Prompt,
         new_sequence_id: Callable[[], SequenceId],
+        tenant: str = "",
     ) -> None:
         self._outbox = outbox
         self._conversation = conversation
         self._prompt = prompt
         self._new_sequence_id = new_sequence_id
+        self._tenant = tenant
         self._runs: dict[str, Run] = {}
         self._spoken_positions: dict[str, int] = {}
 
@@ -70,6 +73,11 @@ class Answering:
         """All responses that aren't done, oldest first."""
         return list(self._runs.values())
 
+    @property
+    def placements(self) -> list[Placement]:
+        """The sequences of all forks."""
+        return [run.placement for run in self._runs.values() if run.is_fork]
+
     def get(self, response_id: str) -> Run | None:
         """Return a response that isn't done, None if there is none of that id."""
         return self._runs.get(response_id)
@@ -87,11 +95,12 @@ class Answering:
 
     def new_fork(self) -> Placement:
         """Return a placement of its own for a response."""
-        return Placement(self._new_sequence_id, self._outbox.ask)
+        return Placement(self._new_sequence_id, self._outbox.ask, self._tenant)
 
     def start(self, run: Run, units: list[Unit]) -> None:
         """Bring the run's sequence in sync with `units` and let the model write."""
         run.placement.sync(units)
+        run.units = units
         run.written.clear()
         run.span = run.placement.generate(
             self._prompt.open_reply(),
@@ -119,8 +128,11 @@ class Answering:
         if event.reason == "interrupted":  # never asked for while the run is in the table
             self.end(run, "failed", error=("interrupted", "The engine ended the response."))
             return True
+        media = [medium for unit in run.units for medium in unit.media]
         spoken = sum(self._spoken_positions.get(i, 0) for i in self._conversation.ids)
-        usage = usage_of(event.usage, 0 if run.is_fork else spoken)
+        heard = sum(m.num_positions for m in media if m.modality == "audio")
+        seen = sum(m.num_positions for m in media if m.modality in ("image", "video"))
+        usage = usage_of(event.usage, heard + (0 if run.is_fork else spoken), seen)
         if not run.is_fork:
             key = ("item", run.reply.item.item_id)
             run.placement.complete(key, self._prompt.close_message())

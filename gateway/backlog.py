@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sensorium.gateway.items import AudioPart, Item
+from sensorium.gateway.items import Item
 from sensorium.gateway.server_events import (
+    ChannelDelta,
     OutputTextDelta,
     Response,
     ServerEvent,
@@ -68,7 +69,7 @@ def num_bytes(event: ServerEvent) -> int:
 
 
 def _item_bytes(item: Item) -> int:
-    texts = (p.transcript if isinstance(p, AudioPart) else p.text for p in item.content)
+    texts = (getattr(p, "transcript", None) or getattr(p, "text", None) for p in item.content)
     return _ENVELOPE_BYTES + sum(2 * len(text or "") for text in texts)
 
 
@@ -76,6 +77,9 @@ def _merge(last: ServerEvent, event: ServerEvent) -> ServerEvent | None:
     """Return one event that says what two neighbours say, or None if there is none."""
     match last, event:
         case OutputTextDelta(), OutputTextDelta():
+            if replace(last, text="") == replace(event, text=""):
+                return replace(last, text=last.text + event.text)
+        case ChannelDelta(), ChannelDelta():
             if replace(last, text="") == replace(event, text=""):
                 return replace(last, text=last.text + event.text)
         case TranscriptDelta(), TranscriptDelta():

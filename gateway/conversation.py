@@ -6,21 +6,66 @@ from dataclasses import dataclass, replace
 from sensorium.core.text.history import Said
 from sensorium.core.text.prompt import Prompt
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.items import AudioPart, Item, ItemReference, TextPart
+from sensorium.gateway.items import AudioPart, Item, ItemReference, Part, TextPart
+from sensorium.gateway.media import Medium
+
+Piece = tuple[int, ...] | Medium
+
+_CHARACTERS_PER_POSITION = 8
+"""No tokenizer packs more text into a position on average: longer texts are refused unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of the prompt that is kept or dropped as a whole; equal keys mean equal content."""
+    """A part of the prompt that is kept or dropped as a whole: token ids and media, in order.
+
+    Equal keys mean equal content.
+    """
 
     key: tuple[str, str]
-    token_ids: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def media(self) -> list[Medium]:
+        """The media among its pieces."""
+        return [piece for piece in self.pieces if isinstance(piece, Medium)]
+
+    @property
+    def num_positions(self) -> int:
+        """Positions that it takes, as far as they are known."""
+        return sum(p.num_positions if isinstance(p, Medium) else len(p) for p in self.pieces)
 
 
 def text_of(item: Item) -> str:
-    """Return what the model reads of an item: its texts and the transcripts of its sound."""
-    parts = (p.text if isinstance(p, TextPart) else (p.transcript or "") for p in item.content)
-    return "\n".join(text for text in parts if text.strip())
+    """Return the words of an item: its texts and the transcripts of its sound."""
+    return "\n".join(text for text in map(_words, item.content) if text.strip())
+
+
+def check_size(item: Item, prompt: Prompt, limit: int) -> None:
+    """Raise PeerError if the text of an item has more than `limit` tokens."""
+    text = text_of(item)
+    if len(text) <= limit * _CHARACTERS_PER_POSITION:
+        count = len(prompt.text(text))
+        if count <= limit:
+            return
+        size = f"{count} tokens"
+    else:
+        size = f"{len(text)} characters"
+    raise PeerError(
+        "invalid_value",
+        f"The item's text has {size}; this model takes at most {limit} tokens an item.",
+        param="item.content",
+    )
+
+
+def _words(part: Part) -> str:
+    match part:
+        case TextPart(text=text):
+            return text
+        case AudioPart(transcript=transcript):
+            return transcript or ""
+        case _:
+            return ""
 
 
 class Conversation:
@@ -31,6 +76,7 @@ class Conversation:
         self._items: dict[str, Item] = {}
         self._order: list[str] = []
         self._units: dict[str, Unit] = {}
+        self._media: dict[str, dict[int, tuple[Medium, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
@@ -101,6 +147,7 @@ class Conversation:
         del self._items[item_id]
         self._order.remove(item_id)
         self._units.pop(item_id, None)
+        self._media.pop(item_id, None)
 
     def oldest_id(self, keep: frozenset[str]) -> str | None:
         """Return the oldest item that may be dropped: not a system message, not one of `keep`."""
@@ -125,26 +172,76 @@ class Conversation:
                         param="response.input",
                     )
                 item = self._items[item.item_id]
-            text = text_of(item)
-            if text:
-                said = Said(role=item.role, text=text)
-                units.append(Unit(("input", item.item_id), self._prompt.entry(said)))
+            pieces = self._pieces(item)
+            if pieces:
+                units.append(Unit(("input", item.item_id), pieces))
         return units
 
     def instructions_unit(self, instructions: str) -> Unit:
         """Return the head of every prompt."""
         text = instructions or self._prompt.default_instructions
-        return Unit(("instructions", text), self._prompt.preamble(text))
+        return Unit(("instructions", text), (self._prompt.preamble(text),))
 
     def keep_as_written(self, item_id: str, token_ids: tuple[int, ...]) -> None:
         """The prompt holds an answer as the model wrote it, with what it told nobody."""
-        self._units[item_id] = Unit(("item", item_id), token_ids)
+        self._units[item_id] = Unit(("item", item_id), (token_ids,))
+
+    # --- media ----------------------------------------------------------------------------------
+
+    def keep(self, item_id: str, part: int, media: tuple[Medium, ...]) -> None:
+        """Fill a part of an item with what was decoded or recorded of it."""
+        self._media.setdefault(item_id, {})[part] = media
+        self._units.pop(item_id, None)
+
+    def media_of(self, item_id: str) -> list[Medium]:
+        """Return the media of an item, in order."""
+        parts = self._media.get(item_id, {})
+        return [medium for place in sorted(parts) for medium in parts[place]]
+
+    @property
+    def media_bytes(self) -> int:
+        """Memory that all media take."""
+        return sum(medium.num_bytes for i in self._media for medium in self.media_of(i))
+
+    def oldest_with_media(self, keep: frozenset[str]) -> str | None:
+        """Return the oldest item with media that is not one of `keep`."""
+        return next((i for i in self._order if i in self._media and i not in keep), None)
 
     def _unit(self, item_id: str) -> Unit | None:
         item = self._items[item_id]
-        if item.status == "in_progress" or not (text := text_of(item)):
+        if item.status == "in_progress":
             return None
         if item_id not in self._units:
-            said = Said(role=item.role, text=text)
-            self._units[item_id] = Unit(("item", item_id), self._prompt.entry(said))
+            pieces = self._pieces(item)
+            if not pieces:
+                return None
+            # Sound that was heard as words stands there alone; with a picture it is another unit.
+            was_heard = any(isinstance(p, AudioPart) and p.transcript for p in item.content)
+            kind = "mixed" if was_heard and item_id in self._media else "item"
+            self._units[item_id] = Unit((kind, item_id), pieces)
         return self._units[item_id]
+
+    def _pieces(self, item: Item) -> tuple[Piece, ...]:
+        """Return the message that an item is in the prompt, () if there is nothing in it."""
+        parts = self._media.get(item.item_id, {})
+        if not parts:
+            text = text_of(item)
+            return (self._prompt.entry(Said(role=item.role, text=text)),) if text else ()
+        body: list[Medium | str] = []
+        for place, part in enumerate(item.content):
+            if place in parts:
+                body += parts[place]
+            elif (text := _words(part)).strip():
+                body.append(text)
+        pieces: list[Piece] = [self._prompt.open_message(item.role)]
+        for before, here in zip([None, *body], body, strict=False):
+            if _are_words(before) and _are_words(here):
+                pieces.append(self._prompt.text("\n"))
+            pieces.append(self._prompt.text(here) if isinstance(here, str) else here)
+        pieces.append(self._prompt.close_message())
+        return tuple(pieces)
+
+
+def _are_words(piece: Medium | str | None) -> bool:
+    """Tell whether a piece reads as text; rows need nothing between them and their neighbours."""
+    return isinstance(piece, str) or (piece is not None and not piece.gives_rows)

@@ -14,6 +14,8 @@ does for whoever has the floor is tail.py's.
 
 from collections.abc import Callable
 
+import numpy as np
+
 from sensorium.core.api import ModelInfo
 from sensorium.encoders.base import ClipHints
 from sensorium.encoders.media import Samples
@@ -125,18 +127,28 @@ class Floor:
         self._timeline.reset()
         self._outbox.say(AudioCleared())
 
-    def hear_item(self, item_id: str, data: bytes) -> None:
-        """Hear the sound that came inside an item."""
+    def hear_item(self, item: Item) -> None:
+        """Hear the sound that came inside an item, in the session's format.
+
+        What becomes rows keeps its place among the item's parts; words are heard like a turn's.
+        """
+        sounds = {
+            place: self._samples(part.data)
+            for place, part in enumerate(item.content)
+            if isinstance(part, AudioPart) and part.data
+        }
+        if self._hearing.gives_rows:
+            for place, samples in sounds.items():
+                self._tail.viewing.keep_inline(item.item_id, place, samples)
+        elif sounds:
+            turn = SpokenTurn(item_id=item.item_id, hints=ClipHints(live=False), committed=True)
+            for samples in sounds.values():
+                turn.append(samples)
+            self._hearing.begin(turn)
+
+    def _samples(self, data: bytes) -> Samples:
         timeline = Timeline(self._config.input_format, self._rate_hz)
-        turn = SpokenTurn(
-            item_id=item_id,
-            hints=ClipHints(live=False),
-            keeps_sound=self._hearing.gives_rows,
-            committed=True,
-        )
-        turn.append(timeline.append(data))
-        turn.append(timeline.flush())
-        self._hearing.begin(turn)
+        return np.concatenate([timeline.append(data), timeline.flush()])
 
     def configure(self, config: SessionConfig) -> None:
         """Use other settings; raises PeerError, and changes nothing, if they can't be used now."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from sensorium.gateway.media import Detail
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPart:
@@ -20,7 +22,25 @@ class AudioPart:
     data: bytes | None = None
 
 
-Part = TextPart | AudioPart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PicturePart:
+    """A picture; `data` is its file on the way in (kept until decoded, never echoed), else None.
+
+    `detail` says how finely it is to be seen.
+    """
+
+    data: bytes | None = None
+    detail: Detail = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoPart:
+    """A video and its sound; `data` as in PicturePart."""
+
+    data: bytes | None = None
+
+
+Part = TextPart | AudioPart | PicturePart | VideoPart
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 

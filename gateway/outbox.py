@@ -1,19 +1,21 @@
-"""What a session wants done: events for the peer, requests for the engine, windows to score."""
+"""What a session wants done: events, requests to the engine, windows to score, files to decode."""
 
 from collections.abc import Iterable
 
 from sensorium.core.api import EngineRequest
 from sensorium.encoders.media import Samples
+from sensorium.gateway.media import FileToDecode
 from sensorium.gateway.server_events import ServerEvent
 
 
 class Outbox:
-    """Three queues in order, drained by the connection after each call of the session."""
+    """Four queues in order, drained by the connection after each call of the session."""
 
     def __init__(self) -> None:
         self._events: list[ServerEvent] = []
         self._requests: list[EngineRequest] = []
         self._windows: list[Samples] = []
+        self._files: list[FileToDecode] = []
 
     def say(self, *events: ServerEvent) -> None:
         """Queue events for the peer."""
@@ -26,6 +28,10 @@ class Outbox:
     def score(self, windows: Iterable[Samples]) -> None:
         """Queue windows for the voice-activity detector."""
         self._windows.extend(windows)
+
+    def decode(self, file: FileToDecode) -> None:
+        """Queue a file to be decoded."""
+        self._files.append(file)
 
     def take_events(self) -> list[ServerEvent]:
         """Return and forget the queued events."""
@@ -41,3 +47,8 @@ class Outbox:
         """Return and forget the queued windows."""
         windows, self._windows = self._windows, []
         return windows
+
+    def take_files(self) -> list[FileToDecode]:
+        """Return and forget the queued files."""
+        files, self._files = self._files, []
+        return files

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sensorium.core.api import (
     Anticipate,
+    AppendMedia,
     AppendTokens,
     CloseSequence,
     CloseSpan,
@@ -24,6 +25,7 @@ from sensorium.core.api import (
 )
 from sensorium.encoders.base import ClipHints
 from sensorium.gateway.conversation import Unit
+from sensorium.gateway.media import Medium
 
 
 @dataclass(slots=True)
@@ -33,13 +35,21 @@ class _Placed:
 
 
 class Placement:
-    """Mirror of one engine sequence. Opens it on first use; `lost()` when the engine dropped it."""
+    """Mirror of one engine sequence. Opens it on first use; `lost()` when the engine dropped it.
+
+    What is encoded for a `tenant` is found again by nobody else.
+    """
 
     def __init__(
-        self, new_sequence_id: Callable[[], SequenceId], ask: Callable[[EngineRequest], None]
+        self,
+        new_sequence_id: Callable[[], SequenceId],
+        ask: Callable[[EngineRequest], None],
+        tenant: str = "",
     ) -> None:
         self._new_sequence_id = new_sequence_id
         self._ask = ask
+        self._tenant = tenant
+        self._media: dict[SpanId, Medium] = {}
         self._placed: list[_Placed] = []
         self._num_spans = 0  # span ids rise for ever, also past a rollback
         self._tail: SpanId | None = None  # the last span that stands in the sequence
@@ -55,14 +65,19 @@ class Placement:
             same += 1
         self._keep(same)
         for unit in units[same:]:
-            span = self._append(unit.token_ids)
+            for piece in unit.pieces:
+                span = self._send(piece) if isinstance(piece, Medium) else self._append(piece)
             self._placed.append(_Placed(unit.key, span))
+
+    def medium_at(self, span: SpanId) -> Medium | None:
+        """Return the medium whose span it is, once: the engine tells of it when it is encoded."""
+        return self._media.pop(span, None)
 
     def open_media(self, head: tuple[int, ...], hints: ClipHints) -> SpanId:
         """Begin a spoken message at the tail: its head, then a span that the encoder fills."""
         self._append(head)
         span = self._next_span()
-        self._ask(OpenSpan(sequence_id=self._id(), span_id=span, hints=hints))
+        self._ask(OpenSpan(sequence_id=self._id(), span_id=span, hints=hints, tenant=self._tenant))
         return span
 
     def anticipate_end(self, span: SpanId) -> None:
@@ -92,6 +107,7 @@ class Placement:
     def lost(self) -> None:
         """The engine no longer has the sequence; the next use opens another."""
         self.sequence_id = None
+        self._media.clear()
         self._placed.clear()
         self._num_spans = 0
         self._tail = None
@@ -121,9 +137,38 @@ class Placement:
         self._ask(AppendTokens(sequence_id=self._id(), span_id=span, token_ids=token_ids))
         return span
 
+    def _send(self, medium: Medium) -> SpanId:
+        """Append a whole clip as a span of its own."""
+        sequence_id, span = self._id(), self._next_span()
+        self._media[span] = medium
+        self._ask(
+            OpenSpan(
+                sequence_id=sequence_id,
+                span_id=span,
+                modality=medium.modality,
+                hints=ClipHints(live=False),
+                content=medium.content,
+                tenant=self._tenant,
+            )
+        )
+        for frame in medium.pieces():
+            self._ask(
+                AppendMedia(
+                    sequence_id=sequence_id,
+                    span_id=span,
+                    pts=frame.pts,
+                    shape=frame.data.shape,
+                    dtype="uint8" if frame.data.dtype == "uint8" else "float32",
+                    data=frame.data.tobytes(),
+                )
+            )
+        self._ask(CloseSpan(sequence_id=sequence_id, span_id=span, content=medium.content))
+        return span
+
     def _keep(self, num_units: int) -> None:
         kept = self._placed[num_units - 1].last_span if num_units else None
         if kept != self._tail:
             self._ask(Rollback(sequence_id=self._id(), keep_through=kept))
             self._tail = kept
+            self._media = {s: m for s, m in self._media.items() if kept and s <= kept}
         del self._placed[num_units:]

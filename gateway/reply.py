@@ -3,14 +3,16 @@
 The order is REALTIME's 7.1, and 7.6 and 7.7 when it ends early.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from sensorium.core.api import Usage
-from sensorium.core.text.channels import ChannelStream, answer_of
+from sensorium.core.text import channels
 from sensorium.gateway.items import Item, TextPart
 from sensorium.gateway.server_events import (
+    ChannelDelta,
+    ChannelDone,
     ItemAdded,
     ItemDone,
     OutputItemAdded,
@@ -33,6 +35,7 @@ class Reply:
     """State of one response. Methods return the events that a step of it causes.
 
     `in_conversation`: its item belongs to the conversation, so item events are told.
+    `shows_channels`: the peer asked for what the model writes to others than the user.
     """
 
     def __init__(
@@ -44,7 +47,8 @@ class Reply:
         previous_item_id: str | None,
         max_output_tokens: int | None,
         metadata: Mapping[str, str] | None,
-        text_stream: ChannelStream,
+        text_stream: channels.ChannelStream,
+        shows_channels: bool = False,
     ) -> None:
         self.response_id = response_id
         self.in_conversation = conversation_id is not None
@@ -52,6 +56,7 @@ class Reply:
         self._item = Item(item_id=item_id, role="assistant", content=(), status="in_progress")
         self._previous_item_id = previous_item_id
         self._stream = text_stream
+        self._shows_channels = shows_channels
         self._response = Response(
             response_id=response_id,
             status="in_progress",
@@ -78,7 +83,7 @@ class Reply:
 
     def write(self, token_ids: tuple[int, ...]) -> list[ServerEvent]:
         """Add generated tokens; tells the text that they complete."""
-        return self._delta(answer_of(self._stream.push(token_ids)))
+        return self._said(self._stream.push(token_ids))
 
     def end(
         self,
@@ -89,7 +94,7 @@ class Reply:
         usage: ResponseUsage | None = None,
     ) -> list[ServerEvent]:
         """Close everything that is open, with the text so far."""
-        events = self._delta(answer_of(self._stream.finish(cut=status != "completed")))
+        events = self._said(self._stream.finish(cut=status != "completed"))
         self._item = replace(
             self._item,
             status="completed" if status == "completed" else "incomplete",
@@ -101,7 +106,7 @@ class Reply:
             reason=reason,
             error=error,
             output=(self._item,),
-            usage=usage or _usage(None, 0),
+            usage=usage or _NOTHING,
         )
         response_id, item_id, text = self.response_id, self._item.item_id, self.text
         return [
@@ -113,18 +118,32 @@ class Reply:
             ResponseDone(response=self._response),
         ]
 
-    def _delta(self, text: str) -> list[ServerEvent]:
-        if not text:
-            return []
-        self.text += text
-        return [
-            OutputTextDelta(
-                response_id=self.response_id,
-                item_id=self._item.item_id,
-                output_index=0,
-                text=text,
-            )
-        ]
+    def _said(self, written: Iterable[channels.ChannelEvent]) -> list[ServerEvent]:
+        """Tell what the model wrote: its answer to the peer, the rest to who asked for it."""
+        events: list[ServerEvent] = []
+        for event in written:
+            match event:
+                case channels.ChannelDelta(channel="user", text=text):
+                    self.text += text
+                    events.append(
+                        OutputTextDelta(
+                            response_id=self.response_id,
+                            item_id=self._item.item_id,
+                            output_index=0,
+                            text=text,
+                        )
+                    )
+                case channels.ChannelDelta() | channels.MessageEnded() if not self._shows_channels:
+                    pass
+                case channels.ChannelDelta(channel=channel, text=text):
+                    events.append(
+                        ChannelDelta(response_id=self.response_id, channel=channel, text=text)
+                    )
+                case channels.MessageEnded(channel=channel, end=end):
+                    events.append(
+                        ChannelDone(response_id=self.response_id, channel=channel, end=end)
+                    )
+        return events
 
     def _conversation_event(self, kind: type[ItemAdded] | type[ItemDone]) -> list[ServerEvent]:
         if not self.in_conversation:
@@ -132,20 +151,23 @@ class Reply:
         return [kind(item=self._item, previous_item_id=self._previous_item_id)]
 
 
-def _usage(usage: Usage | None, audio_tokens: int) -> ResponseUsage:
-    if usage is None:
-        return ResponseUsage(
-            input_text_tokens=0, input_audio_tokens=0, cached_tokens=0, output_tokens=0
-        )
+_NOTHING = ResponseUsage(
+    input_text_tokens=0,
+    input_audio_tokens=0,
+    input_image_tokens=0,
+    cached_tokens=0,
+    output_tokens=0,
+)
+
+
+def usage_of(usage: Usage, audio_tokens: int, image_tokens: int) -> ResponseUsage:
+    """Return the counts told to the peer; so many of the prompt came from sound and pictures."""
     audio = min(audio_tokens, usage.num_prompt_tokens)
+    image = min(image_tokens, usage.num_prompt_tokens - audio)
     return ResponseUsage(
-        input_text_tokens=usage.num_prompt_tokens - audio,
+        input_text_tokens=usage.num_prompt_tokens - audio - image,
         input_audio_tokens=audio,
+        input_image_tokens=image,
         cached_tokens=usage.num_prompt_tokens - usage.num_uncached_tokens,
         output_tokens=usage.num_output_tokens,
     )
-
-
-def usage_of(usage: Usage, audio_tokens: int) -> ResponseUsage:
-    """Return the counts told to the peer; `audio_tokens` of the prompt came from sound."""
-    return _usage(usage, audio_tokens)

@@ -123,10 +123,11 @@ class TranscriptFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseUsage:
-    """Token counts of one response; cached is a part of input, audio and text add up to input."""
+    """Token counts of one response; cached is a part of input, the three kinds add up to input."""
 
     input_text_tokens: int
     input_audio_tokens: int
+    input_image_tokens: int
     cached_tokens: int
     output_tokens: int
 
@@ -185,6 +186,30 @@ class OutputTextDelta:
     output_index: int
     text: str
     content_index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelDelta:
+    """Text that the model writes to somebody else than the user: "self" (reasoning), "commentary".
+
+    By opt-in; it is no part of the answer, nor of any item.
+    """
+
+    response_id: str
+    channel: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelDone:
+    """A message of the reply to a channel ("user": the answer) is over; by opt-in.
+
+    `end`: "eom", the model goes on; "eot", its turn is over; "cut", it was broken off.
+    """
+
+    response_id: str
+    channel: str
+    end: Literal["eom", "eot", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +282,8 @@ ServerEvent = (
     | OutputPartAdded
     | OutputTextDelta
     | OutputTextDone
+    | ChannelDelta
+    | ChannelDone
     | OutputPartDone
     | OutputItemDone
     | ResponseDone

@@ -31,10 +31,11 @@ from sensorium.gateway.client_events import (
     UpdateSession,
 )
 from sensorium.gateway.configuration import SessionConfig, merged
-from sensorium.gateway.conversation import text_of
+from sensorium.gateway.conversation import check_size
 from sensorium.gateway.errors import GatewayError, PeerError
 from sensorium.gateway.floor import Floor
-from sensorium.gateway.items import AudioPart, Item, Part
+from sensorium.gateway.items import Item, Part, TextPart
+from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.server_events import (
     ErrorRaised,
@@ -49,8 +50,7 @@ from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.tail import Tail
 from sensorium.gateway.turns import VoiceActivity
 
-_CHARACTERS_PER_POSITION = 8
-"""No tokenizer packs more text into a position on average: longer texts are refused unread."""
+InnerEvent = EngineEvent | VoiceActivity | FileDecoded | FileRefused
 
 
 def random_id(prefix: str) -> str:
@@ -62,7 +62,9 @@ class Session:
     """A session over one transport.
 
     `now` is the caller's monotonic clock in seconds, `clock_unix` the wall clock at its start.
-    `live_transcripts`: the client wants words while the user speaks, also unsettled ones.
+    `live_transcripts`: the client wants words while the user speaks, also unsettled ones;
+    `channels`: also what the model writes to others than the user. What is encoded for a `tenant`
+    is found again by nobody else.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class Session:
         now: float,
         clock_unix: float,
         live_transcripts: bool = False,
+        channels: bool = False,
+        tenant: str = "",
         new_id: Callable[[str], str] = random_id,
     ) -> None:
         self.session_id = new_id("sess")
@@ -97,6 +101,8 @@ class Session:
             new_sequence_id=new_sequence_id,
             new_id=new_id,
             live_transcripts=live_transcripts,
+            channels=channels,
+            tenant=tenant,
         )
         self._conversation = self._tail.conversation
         self._floor = Floor(
@@ -127,15 +133,20 @@ class Session:
             self._raise(error, event.event_id)
         self._tail.pump(now)
 
-    def advance(self, events: Iterable[EngineEvent | VoiceActivity], now: float) -> None:
-        """Take events of the engine and verdicts of the speech detector, in order."""
+    def advance(self, events: Iterable[InnerEvent], now: float) -> None:
+        """Take events of the engine, the speech detector and the decoders of files, in order."""
         if self.closed:
             return
         for event in events:
-            if isinstance(event, VoiceActivity):
-                self._floor.hear(event)
-            else:
-                self._tail.advance(event, now)
+            match event:
+                case VoiceActivity():
+                    self._floor.hear(event)
+                case FileDecoded():
+                    self._tail.decoded(event)
+                case FileRefused():
+                    self._tail.viewing.refused(event)
+                case _:
+                    self._tail.advance(event, now)
         self._tail.pump(now)
 
     def transport_closed(self, now: float) -> None:
@@ -186,6 +197,10 @@ class Session:
     def windows_to_score(self) -> list[Samples]:
         """Return windows of 512 samples at 16 kHz; each wants one VoiceActivity, in order."""
         return self._outbox.take_windows()
+
+    def files_to_decode(self) -> list[FileToDecode]:
+        """Return files of items; each wants one FileDecoded or FileRefused."""
+        return self._outbox.take_files()
 
     def wants_input(self) -> bool:
         """Whether the connection should go on reading; False while much sound waits."""
@@ -241,33 +256,15 @@ class Session:
 
     def _create_item(self, event: CreateItem) -> None:
         item = replace(event.item, item_id=event.item.item_id or self._new_id("item"))
-        self._check_size(item)
-        sound = [part.data for part in item.content if isinstance(part, AudioPart) and part.data]
-        item = replace(item, content=tuple(_without_sound(part) for part in item.content))
-        previous = self._conversation.insert(item, event.previous_item_id)
-        self._outbox.say(
-            ItemAdded(item=item, previous_item_id=previous),
-            ItemDone(item=item, previous_item_id=previous),
-        )
-        if sound:
-            self._floor.hear_item(item.item_id, b"".join(sound))
+        check_size(item, self._prompt, self._tail.max_item_positions)
+        self._tail.viewing.check(item)
+        bare = replace(item, content=tuple(_without_data(part) for part in item.content))
+        previous = self._conversation.insert(bare, event.previous_item_id)
+        self._outbox.say(ItemAdded(item=bare, previous_item_id=previous))
+        self._floor.hear_item(item)
+        if not self._tail.take_files(item, event.event_id):
+            self._outbox.say(ItemDone(item=bare, previous_item_id=previous))
         self._tail.context.drop_excess_items()
-
-    def _check_size(self, item: Item) -> None:
-        limit = self._tail.max_item_positions
-        text = text_of(item)
-        if len(text) <= limit * _CHARACTERS_PER_POSITION:
-            count = len(self._prompt.text(text))
-            if count <= limit:
-                return
-            size = f"{count} tokens"
-        else:
-            size = f"{len(text)} characters"
-        raise PeerError(
-            "invalid_value",
-            f"The item's text has {size}; this model takes at most {limit} tokens an item.",
-            param="item.content",
-        )
 
     def _known(self, verb: str, item_id: str) -> Item:
         if item_id not in self._conversation:
@@ -294,5 +291,5 @@ class Session:
             self.closed = True
 
 
-def _without_sound(part: Part) -> Part:
-    return AudioPart(transcript=part.transcript) if isinstance(part, AudioPart) else part
+def _without_data(part: Part) -> Part:
+    return part if isinstance(part, TextPart) else replace(part, data=None)

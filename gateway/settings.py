@@ -75,7 +75,8 @@ class GatewaySettings:
 class SessionSettings:
     """Limits of one realtime session.
 
-    `max_buffered_s` bounds the sound that waits for the engine; `default_instructions` "" = the
+    `max_buffered_s` bounds the sound that waits for the engine, `max_media_mib` the pictures,
+    videos and clips that a conversation keeps, the oldest go first; `default_instructions` "" = the
     model's own.
     """
 
@@ -83,6 +84,7 @@ class SessionSettings:
     max_turn_s: float = 300.0
     max_output_tokens: int = 512
     max_items: int = 1000
+    max_media_mib: int = 48
     idle_timeout_s: float = 1800.0
     max_buffered_s: float = 60.0
     default_instructions: str = (
@@ -97,6 +99,7 @@ class SessionSettings:
             "max_turn_s": 1,
             "max_output_tokens": 1,
             "max_items": 2,
+            "max_media_mib": 16,
             "idle_timeout_s": 1,
             "max_buffered_s": 1,
         }

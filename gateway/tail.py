@@ -6,7 +6,6 @@ is full or gone, everything stays queued and is tried again.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from sensorium.core.api import (
     Closed,
@@ -25,14 +24,17 @@ from sensorium.gateway.answering import Answering, Run
 from sensorium.gateway.client_events import CreateResponse
 from sensorium.gateway.configuration import SessionConfig
 from sensorium.gateway.context import Context, length
-from sensorium.gateway.conversation import Conversation, Unit
+from sensorium.gateway.conversation import Conversation
 from sensorium.gateway.errors import PeerError
 from sensorium.gateway.hearing import Hearing, SpokenTurn
+from sensorium.gateway.items import Item
+from sensorium.gateway.media import FileDecoded
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 from sensorium.gateway.reply import Reply
 from sensorium.gateway.settings import SessionSettings
 from sensorium.gateway.transcripts import Transcripts
+from sensorium.gateway.viewing import Viewing
 
 _RETRY_S = 0.5
 """Pause between two tries while the engine is full or restarting."""
@@ -58,18 +60,21 @@ class Tail:
         new_sequence_id: Callable[[], SequenceId],
         new_id: Callable[[str], str],
         live_transcripts: bool,
+        channels: bool = False,
+        tenant: str = "",
     ) -> None:
         self._model = model
         self._prompt = prompt
         self._settings = settings
         self._outbox = outbox
         self._new_id = new_id
+        self._shows_channels = channels
         self._conversation_id = new_id("conv")
-        self._main = Placement(new_sequence_id, outbox.ask)
+        self._main = Placement(new_sequence_id, outbox.ask, tenant)
         self._config = config
         self.conversation = Conversation(prompt)
         self.hearing = Hearing(outbox, self._main, prompt, model=model)
-        self.answering = Answering(outbox, self.conversation, prompt, new_sequence_id)
+        self.answering = Answering(outbox, self.conversation, prompt, new_sequence_id, tenant)
         self.transcripts = Transcripts(
             outbox, config.transcription, live=live_transcripts, intake=model.intakes.get("audio")
         )
@@ -78,8 +83,11 @@ class Tail:
             outbox,
             max_positions=model.max_positions,
             max_items=settings.max_items,
+            max_media_bytes=settings.max_media_mib << 20,
             in_use=self._items_in_use,
         )
+        self.viewing = Viewing(outbox, self.conversation, self.context, model)
+        self._is_stale = False
         self._answer_soon = False
         self._blocked_until = 0.0
 
@@ -124,6 +132,7 @@ class Tail:
             max_output_tokens=wanted,
             metadata=request.metadata,
             text_stream=self._prompt.stream(),
+            shows_channels=self._shows_channels,
         )
         self._answer_soon = self._answer_soon and request.out_of_band
         self.answering.announce(
@@ -167,6 +176,8 @@ class Tail:
                         self.transcripts.heard(turn, event)
                     elif turn is not None and isinstance(event, SpanClosed):
                         self._heard_to_the_end(turn, event)
+                if isinstance(event, SpanClosed):
+                    self.viewing.encoded(event, [self._main, *self.answering.placements])
             case Generated() | TurnEnded():
                 self.answering.advance(event)
             case Failed():
@@ -182,16 +193,34 @@ class Tail:
         if self._answer_soon and self.answering.active is None:
             self._answer_soon = False
             self.respond(CreateResponse(), now)
-        if not self.hearing.has_committed:
+        if not self.hearing.has_committed and not self.viewing.is_busy:
             for run in self.answering.waiting:
                 self._start(run)
         active = self.answering.active
         on_main = active is not None and not active.is_fork and active.span is not None
-        if self.hearing.first is not None and not self.hearing.is_live and not on_main:
+        wants_tail = self.hearing.first is not None and not self.hearing.is_live
+        if (wants_tail or self._is_stale) and not on_main:
             reserve = _TURN_POSITIONS + self._answer_reserve()
+            if self.hearing.is_live:
+                self.hearing.step_aside()
             self._main.sync(self.context.fit(self._config, reserve))
-            self.hearing.go_live(self._config.transcription)
+            self._is_stale = False
+            if self.hearing.first is not None:
+                self.hearing.go_live(self._config.transcription)
         self.hearing.feed()
+
+    def take_files(self, item: Item, event_id: str | None) -> bool:
+        """Have the files of a new item decoded; returns whether there are any."""
+        has_files = self.viewing.begin(item, event_id)
+        self._is_stale = self._is_stale or bool(self.conversation.media_of(item.item_id))
+        return has_files
+
+    def decoded(self, event: FileDecoded) -> None:
+        """Media are there: have them encoded before anybody asks for an answer.
+
+        A turn that is being spoken is heard anew behind them.
+        """
+        self._is_stale = self.viewing.decoded(event) or self._is_stale
 
     def close(self, code: str, message: str) -> None:
         """End every response with an error and give all sequences back."""
@@ -201,7 +230,7 @@ class Tail:
 
     def _start(self, run: Run) -> None:
         reserve = self.context.reserve(run.max_tokens)
-        units = self._units_for(run, reserve)
+        units = self.context.units_for(self._config, run.request, reserve)
         if length(units) > self._model.max_positions - reserve:
             message = (
                 f"The conversation is longer than this model's {self._model.max_positions} "
@@ -211,15 +240,8 @@ class Tail:
             return
         if not run.is_fork and self.hearing.is_live:
             self.hearing.step_aside()
+        self._is_stale = self._is_stale and run.is_fork
         self.answering.start(run, units)
-
-    def _units_for(self, run: Run, reserve: int) -> list[Unit]:
-        request, instructions = run.request, self._config.instructions
-        if request.instructions is not None:
-            instructions = request.instructions
-        if request.input is not None:
-            return self.conversation.units_of(instructions, request.input)
-        return self.context.fit(replace(self._config, instructions=instructions), reserve)
 
     def _answer_reserve(self) -> int:
         return self.context.reserve(self._settings.max_output_tokens)
@@ -228,7 +250,9 @@ class Tail:
         transcript = event.transcript.strip()
         if not self.hearing.gives_rows:
             self.conversation.set_transcript(turn.item_id, transcript)
-        self.answering.note_spoken(turn.item_id, event.num_positions)
+            self.answering.note_spoken(turn.item_id, event.num_positions)
+        else:
+            self.viewing.keep_sound(turn.item_id, turn.recording(), event.num_positions)
         self.transcripts.complete(turn, event, turn.num_samples / self._model.audio_rate_hz)
         was_heard = event.num_positions > 0 if self.hearing.gives_rows else bool(transcript)
         if turn.respond and was_heard:
@@ -270,7 +294,7 @@ class Tail:
             self.transcripts.failed(turn, event.code, event.message)
 
     def _items_in_use(self) -> set[str]:
-        items = {turn.item_id for turn in self.hearing.turns}
+        items = {turn.item_id for turn in self.hearing.turns} | self.viewing.item_ids
         if (active := self.answering.active) is not None:
             items.add(active.reply.item.item_id)
         return items

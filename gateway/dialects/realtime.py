@@ -10,6 +10,7 @@ from msgspec import UNSET
 from sensorium.gateway import server_events as events
 from sensorium.gateway.client_events import ClientEvent, Malformed
 from sensorium.gateway.dialects import realtime_encode as encode
+from sensorium.gateway.dialects import realtime_output as output
 from sensorium.gateway.dialects import realtime_types as wire
 from sensorium.gateway.dialects.realtime_decode import client_event
 from sensorium.gateway.dialects.realtime_faults import peer_error, quote
@@ -97,7 +98,7 @@ class RealtimeDialect:
             ):
                 return encode.transcript_event(event)
             case events.ResponseCreated() | events.ResponseDone():
-                return encode.response_event(event, self._audio_output)
+                return output.response_event(event, self._audio_output)
             case (
                 events.OutputItemAdded()
                 | events.OutputPartAdded()
@@ -106,7 +107,9 @@ class RealtimeDialect:
                 | events.OutputPartDone()
                 | events.OutputItemDone()
             ):
-                return encode.output_event(event)
+                return output.output_event(event)
+            case events.ChannelDelta() | events.ChannelDone():
+                return output.channel_event(event)
             case events.ErrorRaised():
                 return encode.error_event(event)
             case _:

@@ -35,14 +35,6 @@ TranscriptEvent = (
     | events.TranscriptCompleted
     | events.TranscriptFailed
 )
-OutputEvent = (
-    events.OutputItemAdded
-    | events.OutputPartAdded
-    | events.OutputTextDelta
-    | events.OutputTextDone
-    | events.OutputPartDone
-    | events.OutputItemDone
-)
 
 
 def session_event(event: SessionEvent) -> dict[str, Any]:
@@ -59,7 +51,7 @@ def session_event(event: SessionEvent) -> dict[str, Any]:
         "instructions": config.instructions,
         "tools": extras.get("tools") or [],
         "tool_choice": extras.get("tool_choice") or "auto",
-        "max_output_tokens": _limit(config.max_output_tokens),
+        "max_output_tokens": limit_shown(config.max_output_tokens),
         "truncation": extras.get("truncation") or config.truncation,
         "tracing": extras.get("tracing"),
         "prompt": extras.get("prompt"),
@@ -147,19 +139,20 @@ def item_event(event: ItemEvent) -> dict[str, Any]:
     match event:
         case events.ItemAdded(item=item, previous_item_id=previous):
             kind = "conversation.item.added"
-            return {"type": kind, "previous_item_id": previous, "item": _item(item)}
+            return {"type": kind, "previous_item_id": previous, "item": item_body(item)}
         case events.ItemDone(item=item, previous_item_id=previous):
             kind = "conversation.item.done"
-            return {"type": kind, "previous_item_id": previous, "item": _item(item)}
+            return {"type": kind, "previous_item_id": previous, "item": item_body(item)}
         case events.ItemRetrieved(item=item):
-            return {"type": "conversation.item.retrieved", "item": _item(item)}
+            return {"type": "conversation.item.retrieved", "item": item_body(item)}
         case events.ItemDeleted(item_id=item_id):
             return {"type": "conversation.item.deleted", "item_id": item_id}
         case _:
             assert_never(event)
 
 
-def _item(item: items.Item) -> dict[str, Any]:
+def item_body(item: items.Item) -> dict[str, Any]:
+    """Return an item without the bytes of its media (REALTIME 5)."""
     return {
         "id": item.item_id,
         "object": "realtime.item",
@@ -176,6 +169,10 @@ def _part(part: items.Part, role: items.Role) -> dict[str, Any]:
             return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
         case items.AudioPart(transcript=transcript):
             return {"type": "input_audio", "transcript": transcript}
+        case items.PicturePart(detail=detail):
+            return {"type": "input_image", "detail": detail}
+        case items.VideoPart():  # shown as a kind of part that strict clients know
+            return {"type": "input_image", "detail": "auto"}
         case _:
             assert_never(part)
 
@@ -199,87 +196,6 @@ def transcript_event(event: TranscriptEvent) -> dict[str, Any]:
             assert_never(event)
 
 
-def output_event(event: OutputEvent) -> dict[str, Any]:
-    """Return a `response.output_*` or `response.content_part.*` event."""
-    where: dict[str, Any] = {"response_id": event.response_id, "output_index": event.output_index}
-    if not isinstance(event, events.OutputItemAdded | events.OutputItemDone):
-        where |= {"item_id": event.item_id, "content_index": event.content_index}
-    match event:
-        case events.OutputItemAdded(item=item):
-            return {"type": "response.output_item.added", **where, "item": _item(item)}
-        case events.OutputItemDone(item=item):
-            return {"type": "response.output_item.done", **where, "item": _item(item)}
-        case events.OutputPartAdded():
-            part = {"type": "text", "text": ""}
-            return {"type": "response.content_part.added", **where, "part": part}
-        case events.OutputPartDone(text=text):
-            part = {"type": "text", "text": text}
-            return {"type": "response.content_part.done", **where, "part": part}
-        case events.OutputTextDelta(text=text):
-            return {"type": "response.output_text.delta", **where, "delta": text}
-        case events.OutputTextDone(text=text):
-            return {"type": "response.output_text.done", **where, "text": text}
-        case _:
-            assert_never(event)
-
-
-def response_event(
-    event: events.ResponseCreated | events.ResponseDone, output: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return `response.created` or `response.done`; `output` is the session's `audio.output`."""
-    created = isinstance(event, events.ResponseCreated)
-    response = event.response
-    body = {
-        "object": "realtime.response",
-        "id": response.response_id,
-        "status": response.status,
-        "status_details": _status_details(response),
-        "output": [_item(item) for item in response.output],
-        "conversation_id": response.conversation_id,
-        "output_modalities": ["text"],
-        "max_output_tokens": _limit(response.max_output_tokens),
-        "audio": {"output": {"format": output["format"], "voice": output["voice"]}},
-        "metadata": response.metadata,
-        "usage": None if response.usage is None else _usage(response.usage),
-    }
-    return {"type": "response.created" if created else "response.done", "response": body}
-
-
-def _status_details(response: events.Response) -> dict[str, Any] | None:
-    if response.status in ("in_progress", "completed"):
-        return None
-    details: dict[str, Any] = {"type": response.status}
-    if response.reason is not None:
-        details["reason"] = response.reason
-    if response.error is not None:
-        code, message = response.error
-        details["error"] = {"type": "server_error", "code": code, "message": message}
-    return details
-
-
-def _usage(usage: events.ResponseUsage) -> dict[str, Any]:
-    """Cached positions are a prefix, whose make-up isn't counted: text is assumed first."""
-    num_input = usage.input_text_tokens + usage.input_audio_tokens
-    cached_text = min(usage.cached_tokens, usage.input_text_tokens)
-    return {
-        "total_tokens": num_input + usage.output_tokens,
-        "input_tokens": num_input,
-        "output_tokens": usage.output_tokens,
-        "input_token_details": {
-            "text_tokens": usage.input_text_tokens,
-            "audio_tokens": usage.input_audio_tokens,
-            "image_tokens": 0,
-            "cached_tokens": usage.cached_tokens,
-            "cached_tokens_details": {
-                "text_tokens": cached_text,
-                "audio_tokens": usage.cached_tokens - cached_text,
-                "image_tokens": 0,
-            },
-        },
-        "output_token_details": {"text_tokens": usage.output_tokens, "audio_tokens": 0},
-    }
-
-
 def error_event(event: events.ErrorRaised) -> dict[str, Any]:
     """Return `error`; nulls are shown, since clients look for `event_id`."""
     error = {
@@ -292,5 +208,6 @@ def error_event(event: events.ErrorRaised) -> dict[str, Any]:
     return {"type": "error", "error": error}
 
 
-def _limit(max_output_tokens: int | None) -> int | str:
+def limit_shown(max_output_tokens: int | None) -> int | str:
+    """Return a limit of tokens as the wire has it."""
     return "inf" if max_output_tokens is None else max_output_tokens

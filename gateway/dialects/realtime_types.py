@@ -21,7 +21,6 @@ from sensorium.gateway.dialects.realtime_session_types import (
     Tools,
 )
 
-MAX_SOUND_BYTES = 15 * 1024 * 1024  # decoded, per append or inline part
 MAX_EVENT_ID_CHARS = 512
 
 NewId = Annotated[str, Meta(max_length=32)]
@@ -39,8 +38,9 @@ class Part(Strict):
     text: Text | None = None
     audio: str | None = None
     transcript: Text | None = None
-    image_url: Any = None
-    detail: Any = None
+    image_url: str | None = None
+    video_url: str | None = None
+    detail: Literal["auto", "low", "high"] | None = None
 
 
 class Message(Strict, tag_field="type", tag="message"):

@@ -49,7 +49,10 @@ class RealtimeEndpoint:
             return
         offered: list[str] = socket.scope.get("subprotocols", [])
         await socket.accept(subprotocol=choose_subprotocol(offered))
-        live = socket.query_params.get("live_transcripts", "").lower() in ("true", "1")
+        live, channels = (
+            socket.query_params.get(name, "").lower() in ("true", "1")
+            for name in ("live_transcripts", "channels")
+        )
         transport = WebSocketTransport(socket, RealtimeDialect(live_transcripts=live))
         try:
             services.admission.check_key(bearer_key(socket.headers) or subprotocol_key(offered))
@@ -58,7 +61,7 @@ class RealtimeEndpoint:
                 raise CapacityError(STOPPING, STOPPING_MESSAGE, close_code=1012)
             with services.admission.session_place():
                 model = self._model(socket.query_params["model"])
-                await self._serve(transport, model, live_transcripts=live)
+                await self._serve(transport, model, live=live, channels=channels)
         except GatewayError as error:
             services.metrics.sessions_refused.labels(error.code).inc()
             logger.info("a session is refused: %s", error.code)
@@ -86,7 +89,7 @@ class RealtimeEndpoint:
         return info
 
     async def _serve(
-        self, transport: WebSocketTransport, model: ModelInfo, *, live_transcripts: bool
+        self, transport: WebSocketTransport, model: ModelInfo, *, live: bool, channels: bool
     ) -> None:
         services = self._services
         session = Session(
@@ -96,7 +99,8 @@ class RealtimeEndpoint:
             new_sequence_id=services.engine.new_sequence_id,
             now=asyncio.get_running_loop().time(),
             clock_unix=time.time(),
-            live_transcripts=live_transcripts,
+            live_transcripts=live,
+            channels=channels,
         )
         connection = Connection(
             session=session,

@@ -55,7 +55,7 @@ class Engine:
 
 
 def unit(name: str, *token_ids: int) -> Unit:
-    return Unit(("item", name), token_ids)
+    return Unit(("item", name), (token_ids,))
 
 
 def test_what_stands_there_is_not_sent_again() -> None:

@@ -9,6 +9,7 @@ from sensorium.core.sources import resolve
 from sensorium.gateway.__main__ import main
 
 NAME = "silero-vad"
+DECODER = "smollm2-135m-instruct"
 
 
 @pytest.fixture
@@ -40,6 +41,20 @@ def test_unknown_model_lists_the_known_ones(
 ) -> None:
     assert main(["pull", "gpt-9", "--config", str(config)]) == 1
     assert "whisper-tiny.en" in capsys.readouterr().err
+
+
+def test_every_configured_model_is_pulled_but_senses_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("silero-vad", "efficientnet-lite0"):
+        shutil.copytree(resolve(name), tmp_path / name)
+    path = tmp_path / "sensorium.toml"
+    path.write_text(
+        f'[models]\ndecoder = "{resolve(DECODER)}"\nspeech = ""\ncache_dir = "{tmp_path}"\n'
+    )
+    assert main(["pull", "--config", str(path)]) == 0
+    said = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert said == [str(resolve(DECODER)), "efficientnet-lite0", "silero-vad"]
 
 
 def test_bad_settings_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,12 @@ from pydantic import BaseModel, TypeAdapter
 from sensorium.gateway.client_events import CreateItem
 from sensorium.gateway.configuration import AudioFormat, SessionConfig, Transcription, TurnDetection
 from sensorium.gateway.dialects.realtime import RealtimeDialect
-from sensorium.gateway.items import AudioPart, Item, TextPart
+from sensorium.gateway.items import AudioPart, Item, PicturePart, TextPart, VideoPart
 from sensorium.gateway.server_events import (
     AudioCleared,
     AudioCommitted,
+    ChannelDelta,
+    ChannelDone,
     ErrorRaised,
     ItemAdded,
     ItemDeleted,
@@ -49,7 +51,18 @@ OPENING = Item(item_id="item_m1", role="assistant", content=(), status="in_progr
 CUT_OFF = Item(
     item_id="item_m1", role="assistant", content=(TextPart(text="H"),), status="incomplete"
 )
-USAGE = ResponseUsage(input_text_tokens=3, input_audio_tokens=4, cached_tokens=5, output_tokens=2)
+SHOWN = Item(
+    item_id="item_p1",
+    role="user",
+    content=(PicturePart(data=b"PIXELS", detail="low"), VideoPart(data=b"PIXELS")),
+)
+USAGE = ResponseUsage(
+    input_text_tokens=3,
+    input_audio_tokens=4,
+    input_image_tokens=6,
+    cached_tokens=5,
+    output_tokens=2,
+)
 BUSY = Response(response_id="resp_1", status="in_progress", conversation_id="conv_1")
 
 
@@ -98,6 +111,7 @@ EVENTS: list[ServerEvent] = [
     ItemAdded(item=SPOKEN, previous_item_id=None),
     ItemDone(item=HEARD, previous_item_id="item_s1"),
     ItemAdded(item=SYSTEM, previous_item_id=None),
+    ItemAdded(item=SHOWN, previous_item_id=None),
     ItemRetrieved(item=TYPED),
     ItemDeleted(item_id="item_u1"),
     TranscriptDelta(item_id="item_u1", text="hel"),
@@ -108,6 +122,8 @@ EVENTS: list[ServerEvent] = [
     OutputItemAdded(response_id="resp_1", output_index=0, item=OPENING),
     OutputPartAdded(response_id="resp_1", item_id="item_m1", output_index=0),
     OutputTextDelta(response_id="resp_1", item_id="item_m1", output_index=0, text="H"),
+    ChannelDelta(response_id="resp_1", channel="self", text="Hm"),
+    ChannelDone(response_id="resp_1", channel="self", end="eom"),
     OutputTextDone(response_id="resp_1", item_id="item_m1", output_index=0, text="Hi"),
     OutputPartDone(response_id="resp_1", item_id="item_m1", output_index=0, text="Hi"),
     OutputItemDone(response_id="resp_1", output_index=0, item=ANSWER),
@@ -152,7 +168,7 @@ def test_the_list_above_has_every_server_event() -> None:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_the_openai_package_knows_every_event_and_key(event: ServerEvent) -> None:
-    if isinstance(event, TranscriptPartial):
+    if isinstance(event, TranscriptPartial | ChannelDelta | ChannelDone):
         return  # ours
     [body] = encode(event)
     parsed = UNION.validate_python(body)
@@ -161,9 +177,31 @@ def test_the_openai_package_knows_every_event_and_key(event: ServerEvent) -> Non
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_nothing_echoes_sound(event: ServerEvent) -> None:
+def test_nothing_echoes_sound_or_pictures(event: ServerEvent) -> None:
     [body] = encode(event)
-    assert '"audio":"' not in json.dumps(body, separators=(",", ":"))
+    text = json.dumps(body, separators=(",", ":"))
+    assert '"audio":"' not in text
+    assert "PIXELS" not in text
+
+
+def test_a_picture_is_shown_by_its_detail_and_a_video_as_a_picture() -> None:
+    [body] = encode(ItemAdded(item=SHOWN, previous_item_id=None))
+    assert body["item"]["content"] == [
+        {"type": "input_image", "detail": "low"},
+        {"type": "input_image", "detail": "auto"},
+    ]
+
+
+def test_channels_are_told_by_events_of_ours() -> None:
+    said = encode(
+        ChannelDelta(response_id="resp_1", channel="self", text="Hm"),
+        ChannelDone(response_id="resp_1", channel="self", end="eom"),
+    )
+    where = {"response_id": "resp_1", "channel": "self"}
+    assert said == [
+        {"type": "response.channel.delta", "event_id": "evt_1", **where, "delta": "Hm"},
+        {"type": "response.channel.done", "event_id": "evt_2", **where, "end": "eom"},
+    ]
 
 
 def test_known_good_session() -> None:
@@ -297,13 +335,13 @@ KNOWN_GOOD: list[tuple[ServerEvent, dict[str, Any]]] = [
                 },
                 "metadata": None,
                 "usage": {
-                    "total_tokens": 9,
-                    "input_tokens": 7,
+                    "total_tokens": 15,
+                    "input_tokens": 13,
                     "output_tokens": 2,
                     "input_token_details": {
                         "text_tokens": 3,
                         "audio_tokens": 4,
-                        "image_tokens": 0,
+                        "image_tokens": 6,
                         "cached_tokens": 5,
                         "cached_tokens_details": {
                             "text_tokens": 3,

@@ -1,0 +1,132 @@
+"""Media of a conversation: files on their way to being decoded, and clips as the engine takes them.
+
+What is decoded is kept, so that it can be put into another sequence, or into a restarted engine.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sensorium.encoders.media import Intake, MediaFrame, Pts
+
+Detail = Literal["auto", "low", "high"]
+
+MAX_PIECE_BYTES = 4 << 20
+"""Longer sound is handed to the engine in pieces; one picture is one piece."""
+
+_MARKS = 2
+"""Positions of the marks around a clip's rows."""
+_WORDS_OF_PICTURE = 96
+_LEAD = 10
+"""Positions of words where an encoder makes words, and of a group's time, before they are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToDecode:
+    """A part of an item whose bytes are to be decoded; answered by FileDecoded or FileRefused."""
+
+    item_id: str
+    part: int
+    modality: Literal["image", "video"]
+    data: bytes
+    detail: Detail = "auto"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Medium:
+    """One picture, video or clip of sound, whole and decoded.
+
+    `content` names it by a hash of all its frames. `num_positions` is an estimate until the engine
+    has said how many it took.
+    """
+
+    modality: str
+    frames: tuple[MediaFrame, ...]
+    content: str
+    gives_rows: bool
+    num_positions: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that it takes."""
+        return sum(frame.data.nbytes for frame in self.frames)
+
+    def pieces(self) -> Iterator[MediaFrame]:
+        """Yield its frames, long ones cut: what may be sent in one message."""
+        for frame in self.frames:
+            rest = frame
+            step = max(1, MAX_PIECE_BYTES * len(frame.data) // max(1, frame.data.nbytes))
+            while len(rest.data) > step:
+                head, rest = rest.split(step)
+                yield head
+            yield rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDecoded:
+    """The media of a part: a picture; or the frames of a video, and its sound if it has some."""
+
+    item_id: str
+    part: int
+    media: tuple[Medium, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRefused:
+    """A part that can't be decoded, and why."""
+
+    item_id: str
+    part: int
+    code: str
+    message: str
+
+
+def medium(modality: str, frames: Sequence[MediaFrame], intake: Intake) -> Medium:
+    """Return decoded frames as one clip. Hashes every byte: off the event loop, if they are many.
+
+    Times are counted from the clip's own start.
+    """
+    start = frames[0].pts if frames else 0
+    shifted = tuple(
+        MediaFrame(pts=Pts(frame.pts - start), rate_hz=frame.rate_hz, data=frame.data)
+        for frame in frames
+    )
+    return Medium(
+        modality=modality,
+        frames=shifted,
+        content=content_of(shifted),
+        gives_rows=intake.gives_rows,
+        num_positions=estimate(shifted, intake),
+    )
+
+
+def content_of(frames: Sequence[MediaFrame]) -> str:
+    """Return the SHA-256, in hex, of all that an encoder sees of a clip."""
+    digest = hashlib.sha256()
+    for frame in frames:
+        head = [frame.pts, frame.rate_hz, str(frame.data.dtype), frame.data.shape]
+        digest.update(json.dumps(head).encode())
+        digest.update(frame.data.tobytes())
+    return digest.hexdigest()
+
+
+def estimate(frames: Sequence[MediaFrame], intake: Intake) -> int:
+    """Return how many positions a clip will take: exactly for rows, but for the times of a video.
+
+    Example: a picture of 20 × 10 cells takes 202, with its marks.
+    """
+    if intake.gives_rows and intake.ticks_per_row:
+        num_ticks = sum(len(frame.data) for frame in frames)
+        return -(-num_ticks // intake.ticks_per_row) + _MARKS
+    if intake.gives_rows and intake.cell_px:
+        groups = frames[:: intake.frames_per_group]
+        cells = sum(_num_cells(frame, intake.cell_px) for frame in groups)
+        return cells + _MARKS + (_LEAD * len(groups) if intake.max_frames else 0)
+    return _WORDS_OF_PICTURE
+
+
+def _num_cells(frame: MediaFrame, cell_px: int) -> int:
+    _, height, width, _ = frame.data.shape
+    return int((height // cell_px) * (width // cell_px))
