@@ -11,6 +11,8 @@ from sensorium.encoders.base import Encoder, EncoderSources
 
 ENCODERS = {
     "audio": ("sensorium.encoders.muse_audio:MuseAudio", "sensorium.encoders.speech:SpeechEncoder"),
+    "image": ("sensorium.encoders.image:MuseImage",),
+    "video": ("sensorium.encoders.video:MuseVideo",),
 }
 
 
