@@ -1,120 +1,174 @@
-"""The process that decodes one file: bytes on stdin, mono float32 samples on stdout.
+"""The process that decodes one file: confined by the kernel, then frames and an end on a socket.
 
-Started by decode.py with its limits as JSON; stdin is a file, so that decoders can seek. It ends
-with status 0, or with 3 and a JSON object {code, message} on stderr; any other end is a crash. It
-reads nothing but stdin: FFmpeg's other protocols, and formats that name other files (playlists),
-are switched off.
+Forked by decode_server.py, which has run `prepare`. It can open nothing: no descriptor is left to
+have, so what it can read is the one file on its stdin. Messages to the reader are a line of JSON,
+for a frame followed by its values: {modality, pts, rate_hz, dtype, shape}; {code, message} is a
+MediaError; {} the good end. Anything else, or none, is a crash.
 """
 
+import ctypes
+import errno
+import importlib
+import io
 import json
+import os
+import pkgutil
 import resource
+import signal
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
 import av
-import numpy as np
 
-from sensorium.encoders.decode import FORMATS
-from sensorium.encoders.media import MediaError, Samples
+from sensorium.encoders import decode_picture, decode_sound, decode_video
+from sensorium.encoders.decode_job import Job
+from sensorium.encoders.media import MediaError, MediaFrame
 
-MEDIA_ERROR_STATUS = 3
-_DEMUXERS = "wav,w64,aiff,flac,mp3,ogg,aac,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
-_MAX_BAD_PACKETS = 100
-"""Damaged packets that are skipped before the whole file counts as damaged."""
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_NUM_DESCRIPTORS = 3
+_SHARED_BYTES = 64 << 20
+"""Address space beyond `max_memory_mib`: what is mapped but not a process's own."""
 
 
-def main() -> int:
-    """Decode stdin to stdout under the limits in `argv[1]`."""
-    limits = json.loads(sys.argv[1])
-    _confine(limits["max_cpu_s"], limits["max_memory_mib"] << 20)
+class Source(io.RawIOBase):
+    """A file by its descriptor, with a position of its own and no name to open it by again."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._num_bytes = os.fstat(descriptor).st_size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Tell io that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell io that it can be moved in."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # what has a buffer gets its type in Python 3.12
+        """Fill `buffer` from the position on; returns how many bytes there were."""
+        count = os.preadv(self._descriptor, [buffer], self._position)
+        self._position += count
+        return count
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move; past the end there is nothing to read. Raises OSError before the start."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        if not 0 <= start + offset < 1 << 62:
+            raise OSError(errno.EINVAL, "no such place in the file")
+        self._position = start + offset
+        return self._position
+
+
+def prepare() -> None:
+    """Load everything that a child will need: it can't open a file to import."""
+    av.logging.set_level(None)
+    for module in pkgutil.walk_packages(av.__path__, "av."):  # PyAV imports some on use
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    decode_picture.prepare()
+
+
+def run(job_text: str, file: int, output: int) -> NoReturn:
+    """Decode the file of descriptor `file` to the socket `output` and end the process."""
+    status = 1
     try:
-        for samples in decode_file(sys.stdin.buffer, limits["rate_hz"], limits["max_sound_s"]):
-            sys.stdout.buffer.write(samples.tobytes())
-        sys.stdout.buffer.flush()
-    except MediaError as error:
-        json.dump({"code": error.code, "message": str(error)}, sys.stderr)
-        return MEDIA_ERROR_STATUS
-    except BrokenPipeError:
-        return 1
-    return 0
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _die_with(os.getppid())
+        job = Job.from_json(job_text)
+        _keep_only(file, output)
+        _confine(job.limits.max_cpu_s, job.limits.max_memory_mib << 20)
+        _write(job)
+        status = 0
+    finally:
+        os._exit(status)  # nothing of the server's is to be flushed or closed here
 
 
-def decode_file(file: BinaryIO, rate_hz: int, max_sound_s: float) -> Iterator[Samples]:
-    """Yield the first audio stream of `file`, mixed to mono at `rate_hz`; raises MediaError."""
-    options = {"format_whitelist": _DEMUXERS, "protocol_whitelist": ""}
-    try:
-        container: Any = av.open(file, mode="r", options=options, metadata_errors="ignore")
-    except av.error.FFmpegError:
-        raise MediaError(
-            "unsupported_format",
-            f"The file can't be decoded: it is damaged, or none of {FORMATS}.",
-        ) from None
-    with container:
-        if not container.streams.audio:
-            raise MediaError("no_sound", "The file has no sound in it.")
-        num_samples = 0
-        for samples in _resampled(container, rate_hz):
-            num_samples += len(samples)
-            if num_samples > max_sound_s * rate_hz:
-                limit = f"{max_sound_s / 60:g} minutes"
-                raise MediaError("too_long", f"The file has more than {limit} of sound.")
-            yield samples
-        if num_samples == 0:
-            raise MediaError("no_sound", "There is no sound in the file that can be decoded.")
+def decode_file(job: Job, descriptor: int) -> Iterator[tuple[str, MediaFrame]]:
+    """Yield the job's frames with their modality; raises MediaError."""
+
+    def opened() -> io.BufferedReader:
+        return io.BufferedReader(Source(descriptor), 1 << 16)
+
+    match job.kind:
+        case "sound":
+            yield from (("audio", frame) for frame in decode_sound.frames(opened(), job))
+        case "picture":
+            yield "image", decode_picture.frame(opened(), job)
+        case "video":
+            yield from decode_video.frames(opened, job)
 
 
-def _resampled(container: Any, rate_hz: int) -> Iterator[Samples]:
-    resampler = av.AudioResampler(format="flt", layout="mono", rate=rate_hz)
-    try:
-        for frame in _frames(container):
-            for part in resampler.resample(frame):
-                yield _samples(part)
-        for part in resampler.resample(None):
-            yield _samples(part)
-    except (av.error.FFmpegError, ValueError):
-        raise MediaError("unsupported_format", "The file's sound can't be decoded.") from None
-
-
-def _frames(container: Any) -> Iterator[Any]:
-    """Yield decoded frames; what is damaged or cut off is skipped, within reason."""
-    stream = container.streams.audio[0]
-    stream.thread_type = "NONE"
-    num_bad = 0
-    packets = container.demux(stream)
-    while True:
+def _write(job: Job) -> None:
+    with open(1, "wb", closefd=False) as output:
         try:
-            packet = next(packets, None)
-        except av.error.FFmpegError:
-            return  # the file ends in the middle of a packet
-        if packet is None:
-            return
-        try:
-            yield from packet.decode()
-        except av.error.InvalidDataError:
-            num_bad += 1
-            if num_bad > _MAX_BAD_PACKETS:
-                raise
+            for modality, frame in decode_file(job, 0):
+                _send(output, modality, frame)
+            end: dict[str, str] = {}
+        except MediaError as error:
+            end = {"code": error.code, "message": str(error)}
+        except MemoryError:
+            end = _too_costly(job.limits.max_memory_mib)
+        output.write(json.dumps(end).encode() + b"\n")
 
 
-def _samples(frame: Any) -> Samples:
-    samples: Samples = frame.to_ndarray()[0]
-    # A float file may hold anything; what isn't a number would poison every later filter.
-    return np.nan_to_num(samples, nan=0.0, posinf=1.0, neginf=-1.0).clip(-1.0, 1.0)
+def _send(output: io.BufferedWriter, modality: str, frame: MediaFrame) -> None:
+    head = {
+        "modality": modality,
+        "pts": frame.pts,
+        "rate_hz": frame.rate_hz,
+        "dtype": str(frame.data.dtype),
+        "shape": frame.data.shape,
+    }
+    output.write(json.dumps(head).encode() + b"\n")
+    output.write(frame.data.data.cast("B"))
+    output.flush()
+
+
+def _too_costly(max_memory_mib: int) -> dict[str, str]:
+    message = f"Decoding the file would take more than {max_memory_mib} MiB of memory."
+    return {"code": "too_costly", "message": message}
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, and give no way to more rights."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit()
+
+
+def _keep_only(file: int, output: int) -> None:
+    """Leave the file as stdin, the output as stdout, and nothing else open but /dev/null."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for place, descriptor in enumerate((file, output, nothing)):
+        os.dup2(descriptor, place)
+    os.closerange(_NUM_DESCRIPTORS, 1 << 12)
 
 
 def _confine(max_cpu_s: int, max_memory_bytes: int) -> None:
     """Give up the right to more than one small job needs (setrlimit(2))."""
-    av.logging.set_level(None)
+    with open("/proc/self/statm") as file:
+        pages = [int(field) for field in file.read().split()]
+    size, data = (pages[index] * resource.getpagesize() for index in (0, 5))
     for what, value in (
         (resource.RLIMIT_CPU, max_cpu_s),
-        (resource.RLIMIT_AS, max_memory_bytes),
+        (resource.RLIMIT_DATA, data + max_memory_bytes),
+        (resource.RLIMIT_AS, size + max_memory_bytes + _SHARED_BYTES),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, 16),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, _NUM_DESCRIPTORS),
     ):
         resource.setrlimit(what, (value, value))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
