@@ -17,13 +17,18 @@ class ModelsConfig:
 
     decoder: str = "smollm2-135m-instruct"
     speech: str = "whisper-tiny.en"
-    pictures: str = ""
+    pictures: str = "efficientnet-lite0"
     vad: str = "silero-vad"
     cache_dir: str = ""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     weights: Literal["auto", "same", "int8", "int4"] = "auto"
     residual_dtype: Literal["float32", "same"] = "float32"
 
+
+    def by_role(self) -> tuple[tuple[str, str], ...]:
+        """Return (role, name) of every model to run, without the senses that are left out."""
+        roles = ("decoder", "speech", "pictures", "vad")
+        return tuple((role, getattr(self, role)) for role in roles if getattr(self, role))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:

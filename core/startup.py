@@ -25,20 +25,17 @@ from sensorium.core.api import (
     SpanId,
     TurnEnded,
 )
-from sensorium.core.checkpoint import Checkpoint
 from sensorium.core.config import EngineConfig, ModelsConfig
+from sensorium.core.encoding import marks_around, open_encoders
 from sensorium.core.engine import Engine
-from sensorium.core.errors import BadCheckpoint, CoreError
+from sensorium.core.errors import CoreError
 from sensorium.core.grammar import Grammars
 from sensorium.core.loop import LoadedModels
 from sensorium.core.runner import load_runner
-from sensorium.core.sources import is_path, pins, read_config, resolve
-from sensorium.core.text.grammars import MediaMarks
-from sensorium.core.text.prompt import load_prompt
+from sensorium.core.sources import is_path, pins, resolve
 from sensorium.core.text.tokenizer import Tokenizer
-from sensorium.encoders.base import ClipHints, Encoder, EncoderSources
+from sensorium.encoders.base import ClipHints, Encoder
 from sensorium.encoders.media import MediaFrame, Pts, Samples
-from sensorium.encoders.registry import load_encoders
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +64,8 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
     torch.set_num_threads(num_threads)
     tokenizer = Tokenizer(decoder_dir)
     core = Engine(runner, engine, grammars=Grammars(tokenizer, runner.shape.vocab_size))
-    encoders = _load_encoders(models, decoder_dir, runner.dtype, num_threads)
-    marks = _marks(decoder_dir, encoders)
+    encoders = open_encoders(models, decoder_dir, runner.dtype, num_threads)
+    marks = marks_around(decoder_dir, encoders)
     warm_up(core)
     capacity = measure_capacity(encoders["audio"], num_threads) if "audio" in encoders else 0
     info = ModelInfo(
@@ -89,48 +86,6 @@ def load_models(models: ModelsConfig, engine: EngineConfig) -> LoadedModels:
         num_encoder_threads=num_threads,
         encoder_cache_mib=engine.encoder_cache_mib,
     )
-
-
-def _load_encoders(
-    models: ModelsConfig, decoder_dir: Path, dtype: torch.dtype, num_threads: int
-) -> dict[str, Encoder[Any]]:
-    """Load an encoder per modality; raises BadCheckpoint for what their libraries can't read."""
-    cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
-    names = {"speech": models.speech, "pictures": models.pictures}
-    sources = EncoderSources(
-        config=read_config(decoder_dir),
-        folder=decoder_dir,
-        tensor=Checkpoint(decoder_dir).tensor,
-        model=lambda role: resolve(names[role], cache_dir) if names.get(role) else None,
-        threads=num_threads,
-        dtype=dtype,
-    )
-    try:
-        return load_encoders(sources)
-    except (RuntimeError, ValueError, OSError, KeyError) as error:
-        raise BadCheckpoint(f"an encoder can't be loaded: {error}") from error
-
-
-def _marks(decoder_dir: Path, encoders: dict[str, Encoder[Any]]) -> dict[str, MediaMarks]:
-    """Return what stands around the rows of each modality; drop encoders that would lack it.
-
-    A published tokenizer had reserved names in place of the sound marks: without them the model
-    couldn't know what the rows are. A modality that the grammar has no marks for does without.
-    """
-    marks: dict[str, MediaMarks] = {}
-    with_rows = [m for m, encoder in encoders.items() if encoder.intake.gives_rows]
-    prompt = load_prompt(decoder_dir) if with_rows else None
-    for modality in with_rows:
-        assert prompt is not None, "there is one for every modality with rows"
-        try:
-            found = prompt.media_marks(modality)
-        except BadCheckpoint as error:
-            logger.warning("no %s will be taken: %s", modality, error)
-            del encoders[modality]
-        else:
-            if found is not None:
-                marks[modality] = found
-    return marks
 
 
 def warm_up(engine: Engine) -> None:
