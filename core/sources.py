@@ -17,7 +17,7 @@ from typing import Any, Literal
 from sensorium.core.errors import BadCheckpoint, ModelNotFound
 
 RECORD = "sensorium.json"
-CONVERSIONS = {"": 0, "gguf": 2}
+CONVERSIONS = {"": 0, "gguf": 2, "efficientnet": 1}
 """Counts what each conversion has written so far: files of another number are made anew."""
 _EDGE_BYTES = 1 << 16
 
@@ -48,11 +48,11 @@ class Pin:
     """
 
     name: str
-    kind: Literal["decoder", "speech", "vad"]
+    kind: Literal["decoder", "speech", "pictures", "vad"]
     description: str
     licence: str
     languages: tuple[str, ...]
-    convert: Literal["", "gguf"]
+    convert: Literal["", "gguf", "efficientnet"]
     sources: tuple[Source, ...]
 
 

@@ -12,7 +12,10 @@ from sensorium.encoders.base import Encoder, EncoderSources
 
 ENCODERS = {
     "audio": ("sensorium.encoders.muse_audio:MuseAudio", "sensorium.encoders.speech:SpeechEncoder"),
-    "image": ("sensorium.encoders.image:MuseImage", "sensorium.encoders.picture_words:PictureWords"),
+    "image": (
+        "sensorium.encoders.image:MuseImage",
+        "sensorium.encoders.picture_words:PictureWords",
+    ),
     "video": ("sensorium.encoders.video:MuseVideo", "sensorium.encoders.video_words:VideoWords"),
 }
 

@@ -29,6 +29,7 @@ def test_no_other_packages_name_is_taken(names: set[str]) -> None:
 def test_page_and_pins_are_inside(names: set[str]) -> None:
     wanted = [f"sensorium/web/{path.name}" for path in (ROOT / "web").iterdir() if path.is_file()]
     data = {"sensorium/core/models.toml", "sensorium/core/probe.wav"}
+    data |= {"sensorium/encoders/imagenet.txt"}
     assert set(wanted) | data <= names
 
 

@@ -17,7 +17,11 @@ from sensorium.core.errors import CoreError
 from sensorium.gateway.settings import Settings, SettingsError, load_settings
 
 _ENGINE_MODULES = ("torch", "torchaudio", "ctranslate2", "safetensors", "gguf")
-_OPTIONAL = {"hf": "huggingface_hub", "webrtc": "aiortc", "ocr": "rapidocr_onnxruntime"}
+OPTIONAL = {
+    "hf": ("huggingface_hub", "fetches models from a hub"),
+    "webrtc": ("aiortc", "talks to browsers over WebRTC"),
+    "ocr": ("rapidocr_onnxruntime", "reads text in pictures"),
+}
 _ENOUGH_MEMORY_BYTES = 2 * 2**30
 
 
@@ -68,13 +72,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     )
     yield _pip()
     yield _engine()
-    for extra, module in _OPTIONAL.items():
-        yield Finding(
-            what=f"extra {extra} ({module})",
-            ok=importlib.util.find_spec(module) is not None,
-            remedy=f"optional; pip install 'sensorium[{extra}]'",
-            needed=False,
-        )
+    yield from extras()
     yield microphone()
     yield from weights(settings.models)
     yield port(settings.gateway.host, settings.gateway.port)
@@ -99,6 +97,17 @@ def _engine() -> Finding:
     )
 
 
+def extras() -> Iterator[Finding]:
+    """Look for what only some wishes need."""
+    for extra, (module, purpose) in OPTIONAL.items():
+        yield Finding(
+            what=f"extra {extra} ({module}), which {purpose}",
+            ok=importlib.util.find_spec(module) is not None,
+            remedy=f"optional; pip install 'sensorium[{extra}]'",
+            needed=False,
+        )
+
+
 def microphone() -> Finding:
     """Look for a library that can record, and a device."""
     what, remedy = "microphone for `sensorium talk mic`", ""
@@ -118,7 +127,7 @@ def microphone() -> Finding:
 def weights(models: ModelsConfig) -> Iterator[Finding]:
     """Check each configured model, all bytes."""
     cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
-    for role, name in (("decoder", models.decoder), ("speech", models.speech), ("vad", models.vad)):
+    for role, name in models.by_role():
         try:
             directory = sources.resolve(name, cache_dir)
             if not sources.is_path(name):

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     cache_dir = Path(models.cache_dir).expanduser() if models.cache_dir else None
     status = 0
-    for name in args.names or [models.decoder, models.speech, models.vad]:
+    for name in args.names or [name for _, name in models.by_role()]:
         try:
             print(_one(name, cache_dir, force=args.force, verify=args.verify), flush=True)
         except (CoreError, OSError) as error:

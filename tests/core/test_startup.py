@@ -1,13 +1,28 @@
 """Warm-up and the estimate of how many people may talk at once."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_encoder import ScriptedEncoder, ScriptedState
-from tiny_model import answer, append, generate, ids_of, open_sequence, run, tiny_engine
+from safetensors.torch import save_file
+from tiny_model import (
+    CONFIG,
+    answer,
+    append,
+    checkpoint,
+    generate,
+    ids_of,
+    open_sequence,
+    run,
+    tiny_engine,
+)
+from tiny_text import write_tokenizer
 
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import ModelNotFound
+from sensorium.core.models.llama import Llama
 from sensorium.core.startup import PROBE_S, load_models, measure_capacity, probe_speech, warm_up
 from sensorium.encoders.base import Output
 from sensorium.encoders.media import MediaFrame
@@ -62,6 +77,16 @@ def test_missing_weights_are_named_before_anything_is_loaded(tmp_path: Any) -> N
     models = ModelsConfig(cache_dir=str(tmp_path))
     with pytest.raises(ModelNotFound, match="sensorium pull smollm2-135m-instruct"):
         load_models(models, EngineConfig())
+
+
+def test_missing_weights_of_a_sense_are_named(tmp_path: Path) -> None:
+    config = CONFIG | {"vocab_size": 512}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(checkpoint(Llama(config)), tmp_path / "model.safetensors")
+    write_tokenizer(tmp_path)
+    models = ModelsConfig(decoder=str(tmp_path), speech="", cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(ModelNotFound, match="sensorium pull efficientnet-lite0"):
+        load_models(models, EngineConfig(cache_mib=16))
 
 
 @pytest.mark.parametrize("rate_hz", [16_000, 24_000])
