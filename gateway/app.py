@@ -14,6 +14,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sensorium.core.text.prompt import Prompt
+from sensorium.encoders.decode import close_decoders, warm_decoders
 from sensorium.encoders.media import MediaError
 from sensorium.gateway.activity import ActivityPool, Detector
 from sensorium.gateway.admission import Admission, bearer_key
@@ -122,8 +123,10 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     services: Services = app.state.services
     async with asyncio.TaskGroup() as group:
         scoring = group.create_task(services.activity.run())
+        group.create_task(warm_decoders())
         yield
         scoring.cancel()
+    close_decoders()
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:

@@ -13,11 +13,13 @@ from typing import Any
 from sensorium.core.api import EngineEvent
 from sensorium.gateway.activity import ActivityPool
 from sensorium.gateway.backlog import Backlog
+from sensorium.gateway.decoding import FileDecoding
+from sensorium.gateway.media import FileDecoded, FileRefused
 from sensorium.gateway.metrics import Metrics, SessionMeter
 from sensorium.gateway.ports import EnginePort, Transport, TransportClosed
 from sensorium.gateway.sequences import Sequences
 from sensorium.gateway.server_events import ErrorRaised, ServerEvent
-from sensorium.gateway.session import Session
+from sensorium.gateway.session import InnerEvent, Session
 from sensorium.gateway.settings import GatewaySettings
 from sensorium.gateway.turns import VoiceActivity
 
@@ -63,7 +65,9 @@ class Connection:
         self._activity = activity.open(self._on_scores, self._fail)
         self._sequences = Sequences(engine, metrics, self._on_engine_events)
         self._backlog = Backlog()
-        self._inbox: list[EngineEvent | VoiceActivity] = []
+        self._inbox: list[InnerEvent] = []
+        intakes = {} if engine.info is None else engine.info.intakes
+        self._files = FileDecoding(intakes, self._on_file, self._fail)
         self._applying = False
         self._broken = False
         self._peer_gone = False
@@ -82,12 +86,14 @@ class Connection:
         try:
             self._apply(lambda now: None)
             async with asyncio.TaskGroup() as group:
+                self._files.group = group
                 tasks = [
                     group.create_task(work()) for work in (self._read, self._write, self._keep_time)
                 ]
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
+                self._files.cancel()
         finally:
             self._activity.close()
             await self._sequences.close_all(MAX_CLOSING_S)
@@ -121,6 +127,8 @@ class Connection:
             self._inbox.extend(self._sequences.submit(self._session.requests_to_submit()))
             if windows := self._session.windows_to_score():
                 self._activity.submit(windows)
+            for file in self._session.files_to_decode():
+                self._files.start(file)
             events = self._session.events_to_send()
             for event in events:
                 self._meter.queued(event)
@@ -131,6 +139,10 @@ class Connection:
                 return
             inbox, self._inbox = self._inbox, []
             self._session.advance(inbox, self._loop.time())
+
+    def _on_file(self, answer: FileDecoded | FileRefused) -> None:
+        self._inbox.append(answer)
+        self._apply(lambda now: None)
 
     def _on_engine_events(self, events: list[EngineEvent]) -> None:
         self._inbox.extend(events)

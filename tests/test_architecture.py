@@ -45,7 +45,7 @@ OURS = {
     "web": (),
 }
 COMPOSITION = ("gateway/__main__.py", "gateway/cli/")
-COMPOSITION_DOORS = ("core.sources", "core.fetch", "core.forward", "core.plan")
+COMPOSITION_DOORS = ("core.sources", "core.fetch", "core.forward", "core.plan", "core.encode")
 """The places that wire concrete classes together may also import these: where weights come from,
 and what runs a model without a gateway.
 """

@@ -1,0 +1,83 @@
+"""Files of items → media, in the decoding processes; what can't be decoded becomes a refusal."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+
+from sensorium.encoders.decode import decode_image, decode_video
+from sensorium.encoders.media import Intake, MediaError, MediaFrame, joined
+from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, medium
+
+
+class FileDecoding:
+    """The files of one session that are being decoded, as tasks of `group`.
+
+    `on_answer` is called on the event loop; `on_failure` gets what should not have happened.
+    """
+
+    group: asyncio.TaskGroup
+
+    def __init__(
+        self,
+        intakes: Mapping[str, Intake],
+        on_answer: Callable[[FileDecoded | FileRefused], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._intakes = intakes
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, file: FileToDecode) -> None:
+        """Begin to decode a file."""
+        task = self.group.create_task(self._decode(file))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """Give up what is under way; its processes are killed."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _decode(self, file: FileToDecode) -> None:
+        try:
+            answer = await decode_file(file, self._intakes)
+        except Exception as error:  # whatever goes wrong ends this session alone
+            self._on_failure(error)
+            return
+        self._on_answer(answer)
+
+
+async def decode_file(
+    file: FileToDecode, intakes: Mapping[str, Intake]
+) -> FileDecoded | FileRefused:
+    """Decode a picture, or a video with its sound where the model hears some. Never raises for
+    what the bytes are."""
+    try:
+        if file.modality == "image":
+            media = await _picture(file, intakes["image"])
+        else:
+            media = await _video(file, intakes["video"], intakes.get("audio"))
+    except MediaError as error:
+        return FileRefused(
+            item_id=file.item_id, part=file.part, code=error.code, message=str(error)
+        )
+    return FileDecoded(item_id=file.item_id, part=file.part, media=media)
+
+
+async def _picture(file: FileToDecode, intake: Intake) -> tuple[Medium, ...]:
+    frame = await decode_image(file.data, intake, detail=file.detail)
+    return (await asyncio.to_thread(medium, "image", [frame], intake),)
+
+
+async def _video(file: FileToDecode, video: Intake, audio: Intake | None) -> tuple[Medium, ...]:
+    frames: dict[str, list[MediaFrame]] = {"video": [], "audio": []}
+    rate_hz = None if audio is None else audio.rate_hz
+    async with aclosing(decode_video(file.data, video, sound_rate_hz=rate_hz)) as pieces:
+        async for modality, frame in pieces:
+            frames[modality].append(frame)
+    media = [await asyncio.to_thread(medium, "video", frames["video"], video)]
+    if audio is not None and frames["audio"]:
+        sound = joined(frames["audio"])
+        media.append(await asyncio.to_thread(medium, "audio", sound, audio))
+    return tuple(media)
