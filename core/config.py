@@ -9,10 +9,11 @@ class ModelsConfig:
     """Which models to run: a name from `core/sources.py`'s pins, or a directory.
 
     This is the TOML section a user edits to run other models. `speech` and `pictures` hear and see
-    for a decoder whose checkpoint has no encoders of its own; "" leaves a sense out. `dtype` is
-    what is computed in, `weights` how matrices are kept: "same" as `dtype`, or "int8" or "int4" groups
-    (CPU only; "auto" takes the groups of a quantised checkpoint as they are). `residual_dtype` is
-    the type of the residual stream of families that keep it apart (Muse).
+    for a decoder whose checkpoint has no encoders of its own; "" leaves a sense out.
+
+    `dtype` is what is computed in, `weights` how matrices are kept: "same" as `dtype`, or "int8" or
+    "int4" groups (CPU only; "auto" takes the groups of a quantised checkpoint as they are).
+    `residual_dtype` is the type of the residual stream of families that keep it apart (Muse).
     """
 
     decoder: str = "smollm2-135m-instruct"
@@ -24,11 +25,11 @@ class ModelsConfig:
     weights: Literal["auto", "same", "int8", "int4"] = "auto"
     residual_dtype: Literal["float32", "same"] = "float32"
 
-
     def by_role(self) -> tuple[tuple[str, str], ...]:
         """Return (role, name) of every model to run, without the senses that are left out."""
         roles = ("decoder", "speech", "pictures", "vad")
         return tuple((role, getattr(self, role)) for role in roles if getattr(self, role))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
