@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sensorium.encoders.base import EncoderSources
+from sensorium.encoders.linear import Linear
 from sensorium.encoders.vit_config import VitConfig
 from sensorium.encoders.vit_layout import Grid, Layout, Run, cut, positions, runs
 
@@ -30,25 +31,26 @@ MAX_PATCHES = 16_384
 video. Beyond some thousand patches a larger pass only takes more memory."""
 
 _LAYER_EPS = 1e-5
-_MLP_PATCHES = 2048
-"""Patches at once in the widest matrices: 73 MB in float32 at the release's 8960 channels."""
+_MLP_PATCHES = 512
+"""Patches at once in the widest matrices: 18 MB in float32 at the release's 8960 channels. A Zen 4
+core multiplies these at 103 GFLOP/s, and at 96 where 2048 patches no longer fit its cache."""
 
 _SAMPLED = 1024
 """Values of each tensor that go into the fingerprint."""
 
 Affine = tuple[Tensor, Tensor]
-"""Weight and bias."""
+"""Weight and bias of a norm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
     windowed: bool
     norm1: Affine
-    qkv: Affine
-    proj: Affine
+    qkv: Linear
+    proj: Linear
     norm2: Affine
-    fc1: Affine
-    fc2: Affine
+    fc1: Linear
+    fc2: Linear
 
 
 class VisionTower:
@@ -68,22 +70,20 @@ class VisionTower:
         tower = "model.vision_tower"
         self.config = config
         self._dtype = dtype
-        self._embedding = weights.take(
-            f"{tower}.patch_embedder.patch_embedding.weight", width, patch
-        )
+        self._embedding = weights.linear(f"{tower}.patch_embedder.patch_embedding", width, patch)
         self._table = weights.take(
             f"{tower}.patch_embedder.position_embedding_table.weight", side * side, width
         ).view(side, side, width)
-        self._first_norm = weights.affine(f"{tower}.ln_pre", width)
+        self._first_norm = weights.norm(f"{tower}.ln_pre", width)
         self._layers = [
             _layer(weights, f"{tower}.layers.{i}", config, windowed)
             for i, windowed in enumerate(config.windowed)
         ]
-        self._last_norm = weights.affine(f"{tower}.ln_post", width)
+        self._last_norm = weights.norm(f"{tower}.ln_post", width)
         self._project = (
-            weights.take("model.vision_adapter.fc1.weight", projected, width * config.merge**2),
-            weights.take("model.vision_adapter.fc2.weight", projected, projected),
-            weights.take("model.vision_projection.weight", config.decoder_width, projected),
+            weights.linear("model.vision_adapter.fc1", projected, width * config.merge**2),
+            weights.linear("model.vision_adapter.fc2", projected, projected),
+            weights.linear("model.vision_projection", config.decoder_width, projected),
         )
         self.fingerprint = weights.fingerprint()
 
@@ -125,8 +125,7 @@ class VisionTower:
         for layer in self._layers:
             self._attend(layer, x, cos, sin, windows if layer.windowed else wholes)
             for part in torch.split(x, _MLP_PATCHES):
-                hidden = F.linear(_norm(part, layer.norm2), *layer.fc1)
-                part += F.linear(F.gelu(hidden), *layer.fc2)
+                part += layer.fc2(F.gelu(layer.fc1(_norm(part, layer.norm2))))
         x = _norm(x, self._last_norm, self.config.eps)
         sizes = [len(layout.order) for layout in layouts]
         merged = [
@@ -142,7 +141,7 @@ class VisionTower:
             cut(group, self.config.patch_px)[layout.order]
             for group, layout in zip(groups, layouts, strict=True)
         ]
-        x = F.linear(torch.cat(patches).to(self._dtype), self._embedding)
+        x = self._embedding(torch.cat(patches))
         x += torch.cat([places[layout.grid] for layout in layouts]).to(self._dtype)
         return _norm(x, self._first_norm, self.config.eps)
 
@@ -151,7 +150,7 @@ class VisionTower:
     ) -> None:
         """Add the attention branch to `x` [T, C], in place; equal segments share a call."""
         heads = (self.config.num_heads, self.config.head_width)
-        qkv = F.linear(_norm(x, layer.norm1), *layer.qkv).view(len(x), 3, *heads)
+        qkv = layer.qkv(_norm(x, layer.norm1)).view(len(x), 3, *heads)
         q, k = _turn(qkv[:, :2], cos, sin).unbind(1)  # [T, H, head]
         v = qkv[:, 2]
         attended = torch.empty_like(q)
@@ -164,15 +163,14 @@ class VisionTower:
             mixed = F.scaled_dot_product_attention(queries, keys, values)  # [num, H, length, head]
             attended[here] = mixed.transpose(1, 2).flatten(0, 1)
             start = here.stop
-        x += F.linear(attended.flatten(1), *layer.proj)
+        x += layer.proj(attended.flatten(1))
 
     def _to_decoder(self, merged: Tensor) -> Tensor:
         """[T, C], cell by cell → [T / merge², D], normed. A cell's channels stand side by side."""
         per_cell = self.config.merge**2
         cells = merged.view(-1, per_cell, merged.shape[-1]).transpose(1, 2).flatten(1)
         first, second, last = self._project
-        z = F.gelu(F.linear(F.gelu(F.linear(cells, first)), second))
-        rows = F.linear(z, last)
+        rows = last(F.gelu(second(F.gelu(first(cells)))))
         return F.rms_norm(rows, (rows.shape[-1],), None, self.config.decoder_eps)
 
 
@@ -206,9 +204,17 @@ class _Weights:
         self._hash.update(sample.numpy().tobytes())
         return tensor.to(self._dtype)
 
-    def affine(self, name: str, width: int, *more: int) -> Affine:
-        weight = self.take(f"{name}.weight", width, *more)
-        return weight, self.take(f"{name}.bias", width)
+    def norm(self, name: str, width: int) -> Affine:
+        return self.take(f"{name}.weight", width), self.take(f"{name}.bias", width)
+
+    def linear(self, name: str, *shape: int) -> Linear:
+        return Linear(self.take(f"{name}.weight", *shape))
+
+    def biased(self, names: Sequence[str], num_out: int, num_in: int) -> Linear:
+        """Join matrices of one shape, which multiply the same, into one."""
+        matrices = [self.take(f"{name}.weight", num_out, num_in) for name in names]
+        biases = [self.take(f"{name}.bias", num_out) for name in names]
+        return Linear(torch.cat(matrices), torch.cat(biases))
 
     def fingerprint(self) -> str:
         return self._hash.hexdigest()[:16]
@@ -216,15 +222,14 @@ class _Weights:
 
 def _layer(weights: _Weights, name: str, config: VitConfig, windowed: bool) -> _Layer:
     width, inner = config.width, config.inner_width
-    thirds = [weights.affine(f"{name}.attn.{part}_proj", width, width) for part in "qkv"]
     return _Layer(
         windowed=windowed,
-        norm1=weights.affine(f"{name}.norm1", width),
-        qkv=(torch.cat([w for w, _ in thirds]), torch.cat([b for _, b in thirds])),
-        proj=weights.affine(f"{name}.attn.proj", width, width),
-        norm2=weights.affine(f"{name}.norm2", width),
-        fc1=weights.affine(f"{name}.mlp.fc1", inner, width),
-        fc2=weights.affine(f"{name}.mlp.fc2", width, inner),
+        norm1=weights.norm(f"{name}.norm1", width),
+        qkv=weights.biased([f"{name}.attn.{part}_proj" for part in "qkv"], width, width),
+        proj=weights.biased([f"{name}.attn.proj"], width, width),
+        norm2=weights.norm(f"{name}.norm2", width),
+        fc1=weights.biased([f"{name}.mlp.fc1"], inner, width),
+        fc2=weights.biased([f"{name}.mlp.fc2"], width, inner),
     )
 
 
