@@ -130,7 +130,7 @@ class MuseAudio:
         counts = [len(sound) // self._hop for sound in sounds]
         pasts = [clip.past for clip in clips]
         rows: list[list[Tensor]] = [[] for _ in clips]
-        for shares in _passes(counts, MAX_HOPS):
+        for shares in passes(counts, MAX_HOPS):
             parts = [sounds[i][a * self._hop : b * self._hop] for i, a, b in shares]
             sizes = [b - a for _, a, b in shares]
             batch = torch.stack([pasts[i] for i, _, _ in shares])
@@ -157,7 +157,7 @@ class MuseAudio:
         return Output(rows=(rows,), encoder=self.name)
 
 
-def _passes(counts: Sequence[int], most: int) -> Iterator[list[tuple[int, int, int]]]:
+def passes(counts: Sequence[int], most: int) -> Iterator[list[tuple[int, int, int]]]:
     """Share hops out to passes of about `most`: (stream, first hop, end) of each that takes part.
 
     All streams that have some left take part alike, so that one long clip holds none up.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sensorium.encoders.base import ClipHints, Output
 from sensorium.encoders.media import MediaError, MediaFrame, Pts, Samples
+from sensorium.encoders.muse_audio import passes
 
 JFK = "jfk_16k.wav"
 
@@ -159,3 +160,26 @@ def test_frames_of_another_rate_are_refused_and_nothing_is_lost() -> None:
     with pytest.raises(MediaError, match="24000 Hz, not 16000 Hz"):
         encoder.push([(frame(good),), (wrong,)], clips)
     close(rows_of(encoder.push([(frame(good),)], clips[:1])), heard(good), 1e-6)
+
+
+def test_a_clip_and_its_rows_hold_nothing_of_the_batch_they_were_made_in() -> None:
+    encoder = tiny_encoder()
+    clips = [encoder.open(ClipHints()) for _ in range(8)]
+    outputs = encoder.push([(frame(noise(5 * HOP + 3)),)] * 8, clips)
+    for clip, output in zip(clips, outputs, strict=True):
+        assert clip.past.untyped_storage().nbytes() == 4 * len(clip.past)
+        assert clip.waiting.base is None
+        (rows,) = output.rows
+        assert rows.values.untyped_storage().nbytes() == 4 * 5 * 64
+
+
+@given(counts=st.lists(st.integers(0, 40), max_size=8), most=st.integers(1, 20))
+def test_passes_take_every_hop_once_in_order_and_are_bounded(counts: list[int], most: int) -> None:
+    taken = [0] * len(counts)
+    for shares in passes(counts, most):
+        assert {i for i, _, _ in shares} == {i for i, n in enumerate(counts) if taken[i] < n}
+        assert sum(end - begin for _, begin, end in shares) <= max(most, len(shares))
+        for i, begin, end in shares:
+            assert taken[i] == begin < end
+            taken[i] = end
+    assert taken == counts
