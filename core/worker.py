@@ -32,8 +32,10 @@ logger = logging.getLogger(__name__)
 
 OnEvents = Callable[[list[EngineEvent]], None]
 
-MAX_OUTGOING_BYTES = 4 * 2**20
-"""What may wait for the engine to read it; 60 s of sound of one stream, or 1 s of 60."""
+MAX_OUTGOING_BYTES = 64 * 2**20
+"""What may wait for the engine to read it: all the media of one conversation, which come at once
+when it is taken up again, and 16 MiB of others (2 s of 60 streams of sound). One frame more may be
+in memory: ipc.MAX_FRAME_BYTES."""
 
 LOST = "The engine stopped unexpectedly and is being restarted; please try again."
 FIRST_DELAY_S, LAST_DELAY_S = 0.2, 10.0
@@ -49,7 +51,7 @@ class EngineWorker:
 
     `run` belongs in a TaskGroup or lifespan beside whoever uses the worker. All other methods are
     called on the same event loop. `in_process` runs the engine in a thread instead of a process;
-    `launch` replaces both.
+    `launch` replaces both. `max_outgoing_bytes` must be more than any one sequence is sent at once.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class EngineWorker:
         *,
         in_process: bool = False,
         launch: Launch | None = None,
+        max_outgoing_bytes: int = MAX_OUTGOING_BYTES,
     ) -> None:
         self._start = ipc.Start(models=models, engine=engine)
         self._max_sequences = engine.max_sequences
+        self._max_outgoing_bytes = max_outgoing_bytes
         self._launch = launch or (launch_thread if in_process else launch_process)
         self._ids = itertools.count(1)
         self._sequences: dict[SequenceId, OnEvents] = {}
@@ -209,7 +213,7 @@ class EngineWorker:
         writer = self._writer
         assert writer is not None, "a sequence is open only while there is an engine"
         num_waiting = writer.transport.get_write_buffer_size()
-        if num_waiting > MAX_OUTGOING_BYTES and not isinstance(request, _FREEING):
+        if num_waiting > self._max_outgoing_bytes and not isinstance(request, _FREEING):
             raise EngineBusy(f"{num_waiting} bytes are waiting for the engine to read them")
         writer.write(ipc.encode([request]))
 

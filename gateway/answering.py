@@ -102,6 +102,14 @@ class Answering:
         run.placement.sync(units)
         run.units = units
         run.written.clear()
+        run.reply.note_encoders(
+            {
+                f"{medium.modality}_encoder": medium.encoder
+                for unit in units
+                for medium in unit.media
+                if medium.modality in ("image", "video") and not medium.gives_rows
+            }
+        )
         run.span = run.placement.generate(
             self._prompt.open_reply(),
             SamplingParams(

@@ -34,9 +34,9 @@ class Context:
         self._conversation = conversation
         self._outbox = outbox
         self._max_items = max_items
-        self._max_media_bytes = max_media_bytes
         self._in_use = in_use
         self.max_positions = max_positions
+        self.max_media_bytes = max_media_bytes
 
     def reserve(self, max_tokens: int) -> int:
         """Return the positions to keep free for an answer: at most a quarter of all."""
@@ -73,7 +73,7 @@ class Context:
         """Keep the number of items, and the memory of their media, within their limits."""
         while len(self._conversation) > self._max_items and self._drop_oldest():
             pass
-        while self._conversation.media_bytes > self._max_media_bytes:
+        while self._conversation.media_bytes > self.max_media_bytes:
             keep = self._in_use() | {self._conversation.last_id or ""}
             item_id = self._conversation.oldest_with_media(frozenset(keep))
             if item_id is None:

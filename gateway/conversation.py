@@ -1,6 +1,6 @@
 """Items and their order, and what the model's prompt is made of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sensorium.core.text.history import Said
@@ -77,6 +77,7 @@ class Conversation:
         self._order: list[str] = []
         self._units: dict[str, Unit] = {}
         self._media: dict[str, dict[int, tuple[Medium, ...]]] = {}
+        self._expected: dict[str, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
@@ -136,11 +137,12 @@ class Conversation:
         """Fill in what was heard in an item's sound."""
         item = self._items.get(item_id)
         if item is not None:
-            content = tuple(
-                AudioPart(transcript=transcript) if isinstance(part, AudioPart) else part
-                for part in item.content
-            )
-            self.update(replace(item, content=content))
+            content = list(item.content)
+            for place, part in enumerate(content):
+                if isinstance(part, AudioPart):  # all its sound was heard as one
+                    content[place] = AudioPart(transcript=transcript)
+                    transcript = ""
+            self.update(replace(item, content=tuple(content)))
 
     def remove(self, item_id: str) -> None:
         """Drop an item; KeyError if it isn't there."""
@@ -148,6 +150,7 @@ class Conversation:
         self._order.remove(item_id)
         self._units.pop(item_id, None)
         self._media.pop(item_id, None)
+        self._expected.pop(item_id, None)
 
     def oldest_id(self, keep: frozenset[str]) -> str | None:
         """Return the oldest item that may be dropped: not a system message, not one of `keep`."""
@@ -156,14 +159,15 @@ class Conversation:
         )
 
     def units(self, instructions: str) -> list[Unit]:
-        """Return the prompt: instructions, then every finished item that has words."""
+        """Return the prompt: instructions, then every finished item that has words or media."""
         units = [self.instructions_unit(instructions)]
-        return units + [u for u in map(self._unit, self._order) if u is not None]
+        return units + [u for u in map(self.unit, self._order) if u is not None]
 
     def units_of(self, instructions: str, items: Iterable[Item | ItemReference]) -> list[Unit]:
         """Return a prompt of the given items alone; raises PeerError for an unknown reference."""
         units = [self.instructions_unit(instructions)]
         for item in items:
+            parts: dict[int, tuple[Medium, ...]] = {}
             if isinstance(item, ItemReference):
                 if item.item_id not in self._items:
                     raise PeerError(
@@ -172,7 +176,8 @@ class Conversation:
                         param="response.input",
                     )
                 item = self._items[item.item_id]
-            pieces = self._pieces(item)
+                parts = self._media.get(item.item_id, {})
+            pieces = self._pieces(item, parts)
             if pieces:
                 units.append(Unit(("input", item.item_id), pieces))
         return units
@@ -188,10 +193,30 @@ class Conversation:
 
     # --- media ----------------------------------------------------------------------------------
 
+    @property
+    def expecting(self) -> set[str]:
+        """The items of which parts are still to be filled. They aren't in the prompt before."""
+        return set(self._expected)
+
+    def expect(self, item_id: str, parts: Iterable[int]) -> None:
+        """The item isn't complete before these parts of it are filled."""
+        if missing := set(parts):
+            self._expected[item_id] = missing
+
     def keep(self, item_id: str, part: int, media: tuple[Medium, ...]) -> None:
-        """Fill a part of an item with what was decoded or recorded of it."""
+        """Fill a part of an item with what was decoded or recorded of it; nothing if it is gone."""
+        if item_id not in self._items:
+            return
         self._media.setdefault(item_id, {})[part] = media
         self._units.pop(item_id, None)
+        missing = self._expected.get(item_id, set())
+        missing.discard(part)
+        if not missing:
+            self._expected.pop(item_id, None)
+
+    def item_with(self, medium: Medium) -> str | None:
+        """Return the item that a medium belongs to, None if it was dropped meanwhile."""
+        return next((i for i in self._media if medium in self.media_of(i)), None)
 
     def media_of(self, item_id: str) -> list[Medium]:
         """Return the media of an item, in order."""
@@ -207,23 +232,21 @@ class Conversation:
         """Return the oldest item with media that is not one of `keep`."""
         return next((i for i in self._order if i in self._media and i not in keep), None)
 
-    def _unit(self, item_id: str) -> Unit | None:
+    def unit(self, item_id: str) -> Unit | None:
+        """Return what an item is in the prompt, None while it isn't complete, or has nothing."""
         item = self._items[item_id]
-        if item.status == "in_progress":
+        if item.status == "in_progress" or item_id in self._expected:
             return None
         if item_id not in self._units:
-            pieces = self._pieces(item)
+            parts = self._media.get(item_id, {})
+            pieces = self._pieces(item, parts)
             if not pieces:
                 return None
-            # Sound that was heard as words stands there alone; with a picture it is another unit.
-            was_heard = any(isinstance(p, AudioPart) and p.transcript for p in item.content)
-            kind = "mixed" if was_heard and item_id in self._media else "item"
-            self._units[item_id] = Unit((kind, item_id), pieces)
+            self._units[item_id] = Unit((_kind(item, parts), item_id), pieces)
         return self._units[item_id]
 
-    def _pieces(self, item: Item) -> tuple[Piece, ...]:
+    def _pieces(self, item: Item, parts: Mapping[int, tuple[Medium, ...]]) -> tuple[Piece, ...]:
         """Return the message that an item is in the prompt, () if there is nothing in it."""
-        parts = self._media.get(item.item_id, {})
         if not parts:
             text = text_of(item)
             return (self._prompt.entry(Said(role=item.role, text=text)),) if text else ()
@@ -240,6 +263,20 @@ class Conversation:
             pieces.append(self._prompt.text(here) if isinstance(here, str) else here)
         pieces.append(self._prompt.close_message())
         return tuple(pieces)
+
+
+def _kind(item: Item, parts: Mapping[int, tuple[Medium, ...]]) -> str:
+    """Return the first half of a unit's key.
+
+    Sound that is heard as words is placed as a message of its own, the unit "item", when it is
+    heard. With a picture beside it the item is another unit, and yet another with other words.
+    """
+    words = [
+        part.transcript
+        for place, part in enumerate(item.content)
+        if isinstance(part, AudioPart) and place not in parts
+    ]
+    return f"heard {words}" if parts and words else "item"
 
 
 def _are_words(piece: Medium | str | None) -> bool:

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
+import numpy as np
+
 from sensorium.encoders.decode import decode_image, decode_video
-from sensorium.encoders.media import Intake, MediaError, MediaFrame, joined
+from sensorium.encoders.media import Intake, MediaError, MediaFrame, Pts, joined
+from sensorium.gateway.ingest import Timeline
 from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, medium
 
 
@@ -51,18 +54,21 @@ class FileDecoding:
 async def decode_file(
     file: FileToDecode, intakes: Mapping[str, Intake]
 ) -> FileDecoded | FileRefused:
-    """Decode a picture, or a video with its sound where the model hears some. Never raises for
-    what the bytes are."""
+    """Decode a picture, bare sound, or a video with its sound where the model hears some.
+
+    Never raises for what the bytes are.
+    """
     try:
-        if file.modality == "image":
-            media = await _picture(file, intakes["image"])
-        else:
-            media = await _video(file, intakes["video"], intakes.get("audio"))
+        match file.modality:
+            case "image":
+                media = await _picture(file, intakes["image"])
+            case "video":
+                media = await _video(file, intakes["video"], intakes.get("audio"))
+            case "audio":
+                media = (await asyncio.to_thread(_sound, file, intakes["audio"]),)
     except MediaError as error:
-        return FileRefused(
-            item_id=file.item_id, part=file.part, code=error.code, message=str(error)
-        )
-    return FileDecoded(item_id=file.item_id, part=file.part, media=media)
+        return FileRefused(number=file.number, code=error.code, message=str(error))
+    return FileDecoded(number=file.number, media=media)
 
 
 async def _picture(file: FileToDecode, intake: Intake) -> tuple[Medium, ...]:
@@ -73,11 +79,34 @@ async def _picture(file: FileToDecode, intake: Intake) -> tuple[Medium, ...]:
 async def _video(file: FileToDecode, video: Intake, audio: Intake | None) -> tuple[Medium, ...]:
     frames: dict[str, list[MediaFrame]] = {"video": [], "audio": []}
     rate_hz = None if audio is None else audio.rate_hz
+    num_bytes = 0
     async with aclosing(decode_video(file.data, video, sound_rate_hz=rate_hz)) as pieces:
         async for modality, frame in pieces:
+            num_bytes += frame.data.nbytes
+            _check_size(num_bytes, file)
             frames[modality].append(frame)
     media = [await asyncio.to_thread(medium, "video", frames["video"], video)]
     if audio is not None and frames["audio"]:
-        sound = joined(frames["audio"])
+        sound = await asyncio.to_thread(joined, frames["audio"])
         media.append(await asyncio.to_thread(medium, "audio", sound, audio))
     return tuple(media)
+
+
+def _sound(file: FileToDecode, intake: Intake) -> Medium:
+    """Read bare sound as a session's stream is read; in a thread, but for no stranger's code."""
+    num_samples = len(file.data) // (2 if file.sound.encoding == "pcm16" else 1)
+    _check_size(4 * num_samples * intake.rate_hz // file.sound.rate_hz, file)
+    timeline = Timeline(file.sound, intake.rate_hz)
+    samples = np.concatenate([timeline.append(file.data), timeline.flush()])
+    if not len(samples):
+        raise MediaError("no_sound", "There is no sound in it, not even one sample.")
+    return medium("audio", [MediaFrame(pts=Pts(0), rate_hz=intake.rate_hz, data=samples)], intake)
+
+
+def _check_size(num_bytes: int, file: FileToDecode) -> None:
+    if num_bytes > file.max_bytes:
+        raise MediaError(
+            "too_large",
+            f"Its frames and sound take more than {file.max_bytes >> 20} MiB when they are "
+            "decoded, which is all that a conversation keeps; send a shorter one.",
+        )

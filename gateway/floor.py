@@ -128,21 +128,20 @@ class Floor:
         self._outbox.say(AudioCleared())
 
     def hear_item(self, item: Item) -> None:
-        """Hear the sound that came inside an item, in the session's format.
+        """Hear the sound that came inside an item, in the session's format, like a turn's.
 
-        What becomes rows keeps its place among the item's parts; words are heard like a turn's.
+        What becomes rows keeps its place among the item's parts instead (viewing.py).
         """
-        sounds = {
-            place: self._samples(part.data)
-            for place, part in enumerate(item.content)
-            if isinstance(part, AudioPart) and part.data
-        }
         if self._hearing.gives_rows:
-            for place, samples in sounds.items():
-                self._tail.viewing.keep_inline(item.item_id, place, samples)
-        elif sounds:
+            return
+        sounds = [
+            self._samples(part.data)
+            for part in item.content
+            if isinstance(part, AudioPart) and part.data
+        ]
+        if sounds:
             turn = SpokenTurn(item_id=item.item_id, hints=ClipHints(live=False), committed=True)
-            for samples in sounds.values():
+            for samples in sounds:
                 turn.append(samples)
             self._hearing.begin(turn)
 

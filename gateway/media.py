@@ -6,12 +6,17 @@ What is decoded is kept, so that it can be put into another sequence, or into a 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from sensorium.encoders.media import Intake, MediaFrame, Pts
+from sensorium.gateway.configuration import AudioFormat
 
 Detail = Literal["auto", "low", "high"]
+Modality = Literal["image", "video", "audio"]
+"""Those that a client can send."""
 
 MAX_PIECE_BYTES = 4 << 20
 """Longer sound is handed to the engine in pieces; one picture is one piece."""
@@ -19,19 +24,25 @@ MAX_PIECE_BYTES = 4 << 20
 _MARKS = 2
 """Positions of the marks around a clip's rows."""
 _WORDS_OF_PICTURE = 96
-_LEAD = 10
-"""Positions of words where an encoder makes words, and of a group's time, before they are known."""
+_LEAD_OF_GROUP = 10
+"""Positions of words where an encoder makes words, and of a group's time with what divides it from
+the one before, until they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileToDecode:
-    """A part of an item whose bytes are to be decoded; answered by FileDecoded or FileRefused."""
+    """A part of an item whose bytes are to be decoded; answered by FileDecoded or FileRefused.
 
-    item_id: str
-    part: int
-    modality: Literal["image", "video"]
+    `number` names it in the answer. Sound comes bare, in the format `sound`, and is kept whole.
+    What is decoded may take `max_bytes`.
+    """
+
+    number: int
+    modality: Modality
     data: bytes
+    max_bytes: int
     detail: Detail = "auto"
+    sound: AudioFormat = field(default_factory=AudioFormat)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,10 +50,11 @@ class Medium:
     """One picture, video or clip of sound, whole and decoded.
 
     `content` names it by a hash of all its frames. `num_positions` is an estimate until the engine
-    has said how many it took.
+    has said how many it took. `encoder` makes embeddings of it, or words.
     """
 
     modality: str
+    encoder: str
     frames: tuple[MediaFrame, ...]
     content: str
     gives_rows: bool
@@ -61,15 +73,15 @@ class Medium:
             while len(rest.data) > step:
                 head, rest = rest.split(step)
                 yield head
-            yield rest
+            if len(rest.data):
+                yield rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDecoded:
     """The media of a part: a picture; or the frames of a video, and its sound if it has some."""
 
-    item_id: str
-    part: int
+    number: int
     media: tuple[Medium, ...]
 
 
@@ -77,8 +89,7 @@ class FileDecoded:
 class FileRefused:
     """A part that can't be decoded, and why."""
 
-    item_id: str
-    part: int
+    number: int
     code: str
     message: str
 
@@ -95,6 +106,7 @@ def medium(modality: str, frames: Sequence[MediaFrame], intake: Intake) -> Mediu
     )
     return Medium(
         modality=modality,
+        encoder=intake.encoder,
         frames=shifted,
         content=content_of(shifted),
         gives_rows=intake.gives_rows,
@@ -108,7 +120,7 @@ def content_of(frames: Sequence[MediaFrame]) -> str:
     for frame in frames:
         head = [frame.pts, frame.rate_hz, str(frame.data.dtype), frame.data.shape]
         digest.update(json.dumps(head).encode())
-        digest.update(frame.data.tobytes())
+        digest.update(np.ascontiguousarray(frame.data).data)
     return digest.hexdigest()
 
 
@@ -119,11 +131,12 @@ def estimate(frames: Sequence[MediaFrame], intake: Intake) -> int:
     """
     if intake.gives_rows and intake.ticks_per_row:
         num_ticks = sum(len(frame.data) for frame in frames)
-        return -(-num_ticks // intake.ticks_per_row) + _MARKS
+        return -(-num_ticks // intake.ticks_per_row) + _MARKS if num_ticks else 0
     if intake.gives_rows and intake.cell_px:
         groups = frames[:: intake.frames_per_group]
         cells = sum(_num_cells(frame, intake.cell_px) for frame in groups)
-        return cells + _MARKS + (_LEAD * len(groups) if intake.max_frames else 0)
+        is_video = intake.max_frames > 1
+        return cells + _MARKS + (_LEAD_OF_GROUP * len(groups) - 1 if is_video else 0)
     return _WORDS_OF_PICTURE
 
 

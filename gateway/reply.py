@@ -70,6 +70,12 @@ class Reply:
         """The answer as an item of the conversation, as it stands."""
         return self._item
 
+    def note_encoders(self, names: Mapping[str, str]) -> None:
+        """Name in the metadata what put pictures into words; the client's own keys win."""
+        metadata = {**names, **(self._response.metadata or {})}
+        if names:
+            self._response = replace(self._response, metadata=metadata)
+
     def begin(self) -> list[ServerEvent]:
         """Announce the response, its item and its empty part."""
         return [

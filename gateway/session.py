@@ -203,8 +203,8 @@ class Session:
         return self._outbox.take_files()
 
     def wants_input(self) -> bool:
-        """Whether the connection should go on reading; False while much sound waits."""
-        return self._floor.wants_input()
+        """Whether the connection should go on reading; False while much waits."""
+        return self._floor.wants_input() and self._tail.viewing.wants_input
 
     def _dispatch(self, event: ClientEvent, now: float) -> None:
         match event:
@@ -262,7 +262,7 @@ class Session:
         previous = self._conversation.insert(bare, event.previous_item_id)
         self._outbox.say(ItemAdded(item=bare, previous_item_id=previous))
         self._floor.hear_item(item)
-        if not self._tail.take_files(item, event.event_id):
+        if not self._tail.viewing.begin(item, event.event_id, self.config.input_format):
             self._outbox.say(ItemDone(item=bare, previous_item_id=previous))
         self._tail.context.drop_excess_items()
 

@@ -27,7 +27,6 @@ from sensorium.gateway.context import Context, length
 from sensorium.gateway.conversation import Conversation
 from sensorium.gateway.errors import PeerError
 from sensorium.gateway.hearing import Hearing, SpokenTurn
-from sensorium.gateway.items import Item
 from sensorium.gateway.media import FileDecoded
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
@@ -86,7 +85,8 @@ class Tail:
             max_media_bytes=settings.max_media_mib << 20,
             in_use=self._items_in_use,
         )
-        self.viewing = Viewing(outbox, self.conversation, self.context, model)
+        room = self.max_item_positions
+        self.viewing = Viewing(outbox, self.conversation, self.context, model, room)
         self._is_stale = False
         self._answer_soon = False
         self._blocked_until = 0.0
@@ -103,7 +103,7 @@ class Tail:
 
     def next_deadline(self) -> float | None:
         """Return when `pump` should be tried again, if it is blocked."""
-        wanted = self.hearing.first is not None or self.answering.waiting
+        wanted = self.hearing.first is not None or self.answering.waiting or self._is_stale
         return self._blocked_until if wanted and self._blocked_until else None
 
     # --- responses -------------------------------------------------------------------------------
@@ -199,7 +199,8 @@ class Tail:
         active = self.answering.active
         on_main = active is not None and not active.is_fork and active.span is not None
         wants_tail = self.hearing.first is not None and not self.hearing.is_live
-        if (wants_tail or self._is_stale) and not on_main:
+        is_ending = self.hearing.is_live and self.hearing.has_committed
+        if (wants_tail or (self._is_stale and not is_ending)) and not on_main:
             reserve = _TURN_POSITIONS + self._answer_reserve()
             if self.hearing.is_live:
                 self.hearing.step_aside()
@@ -209,16 +210,10 @@ class Tail:
                 self.hearing.go_live(self._config.transcription)
         self.hearing.feed()
 
-    def take_files(self, item: Item, event_id: str | None) -> bool:
-        """Have the files of a new item decoded; returns whether there are any."""
-        has_files = self.viewing.begin(item, event_id)
-        self._is_stale = self._is_stale or bool(self.conversation.media_of(item.item_id))
-        return has_files
-
     def decoded(self, event: FileDecoded) -> None:
         """Media are there: have them encoded before anybody asks for an answer.
 
-        A turn that is being spoken is heard anew behind them.
+        A turn that is still being spoken is heard anew behind them.
         """
         self._is_stale = self.viewing.decoded(event) or self._is_stale
 
@@ -272,6 +267,7 @@ class Tail:
                 self.answering.end(run, "failed", error=(event.code, event.message))
         if event.sequence_id == self._main.sequence_id:
             self._main.lost()
+            self._is_stale |= event.code == "engine_busy" and self.conversation.media_bytes > 0
             self._turn_failed(event, now)
         elif run is not None:
             run.placement.lost()

@@ -1,4 +1,4 @@
-"""Pictures and videos of items on their way into the conversation: each decoded, then kept.
+"""Media of items on their way into the conversation: each decoded, then kept.
 
 Their item stands in the conversation from the start, so that what the client sends next keeps its
 place; responses wait until all of them are decoded. One that can't be takes its item with it, and
@@ -6,55 +6,77 @@ the client is told.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 
 from sensorium.core.api import ModelInfo, SpanClosed
-from sensorium.encoders.media import MediaFrame, Pts, Samples
+from sensorium.encoders.media import MediaFrame, Pts
+from sensorium.gateway.configuration import AudioFormat
 from sensorium.gateway.context import Context
 from sensorium.gateway.conversation import Conversation
 from sensorium.gateway.errors import PeerError
 from sensorium.gateway.hearing import Recording
-from sensorium.gateway.items import AudioPart, Item, PicturePart, VideoPart
-from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, medium
+from sensorium.gateway.items import AudioPart, Item, Part, PicturePart, TextPart, VideoPart
+from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, Modality
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 from sensorium.gateway.server_events import ErrorRaised, ItemDone
+
+MAX_WAITING_BYTES = 32 << 20
+"""Files of one session that may wait to be decoded; from half of it on its peer is read no more."""
 
 _SENSES = {"image": "eyes", "video": "eyes for videos", "audio": "ears"}
 
 
 @dataclass(slots=True)
 class _Awaited:
-    """Parts of an item that are being decoded, and what the client called the event."""
+    """A part of an item that is being decoded, and what the client called the event.
 
+    `item_id` is "" once the item is gone.
+    """
+
+    item_id: str
+    part: int
     event_id: str | None
-    parts: set[int] = field(default_factory=set)
+    num_bytes: int
 
 
 class Viewing:
     """The files of one session that aren't decoded yet."""
 
     def __init__(
-        self, outbox: Outbox, conversation: Conversation, context: Context, model: ModelInfo
+        self,
+        outbox: Outbox,
+        conversation: Conversation,
+        context: Context,
+        model: ModelInfo,
+        max_item_positions: int,
     ) -> None:
         self._outbox = outbox
         self._conversation = conversation
         self._context = context
         self._intakes = model.intakes
-        self._awaited: dict[str, _Awaited] = {}
+        self._max_item_positions = max_item_positions
+        self._numbers = count(1)
+        self._awaited: dict[int, _Awaited] = {}
 
     @property
     def is_busy(self) -> bool:
         """Whether an item of the conversation waits for its media."""
-        return bool(self._awaited)
+        return bool(self._conversation.expecting)
 
     @property
     def item_ids(self) -> set[str]:
         """The items that wait."""
-        return set(self._awaited)
+        return self._conversation.expecting
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether more files are welcome."""
+        return self._waiting_bytes() < MAX_WAITING_BYTES // 2
 
     def check(self, item: Item) -> None:
-        """Raise PeerError for media that this model can't take: before anything is decoded."""
+        """Raise PeerError for media that can't be taken now, or never by this model."""
         for place, part in enumerate(item.content):
             modality = modality_of(part)
             if modality is not None and modality not in self._intakes:
@@ -64,47 +86,59 @@ class Viewing:
                     f"This model has no {_SENSES[modality]}; it takes {taken}.",
                     param=f"item.content[{place}].type",
                 )
+        num_bytes = sum(len(_bytes_of(part)) for part in item.content)
+        if num_bytes and self._waiting_bytes() + num_bytes > MAX_WAITING_BYTES:
+            raise PeerError(
+                "buffer_overflow",
+                f"More than {MAX_WAITING_BYTES >> 20} MiB of files wait to be decoded; this item "
+                "was dropped. Wait for conversation.item.done of others.",
+                param="item.content",
+            )
 
-    def keep_inline(self, item_id: str, part: int, samples: Samples) -> None:
-        """Keep the sound of a part that came inside an item, for an encoder that makes rows."""
-        intake = self._intakes["audio"]
-        frame = MediaFrame(pts=Pts(0), rate_hz=intake.rate_hz, data=samples)
-        self._conversation.keep(item_id, part, (medium("audio", [frame], intake),))
+    def begin(self, item: Item, event_id: str | None, sound: AudioFormat) -> bool:
+        """Have the media of a new item decoded; returns whether there are any.
 
-    def begin(self, item: Item, event_id: str | None) -> bool:
-        """Have the files of a new item decoded; returns whether there are any."""
-        awaited = _Awaited(event_id)
+        Sound that came inside it, in the format `sound`, is kept for an encoder that makes rows.
+        """
+        self._disown(item.item_id)
+        audio = self._intakes.get("audio")
         for place, part in enumerate(item.content):
-            if isinstance(part, PicturePart | VideoPart) and part.data is not None:
-                awaited.parts.add(place)
-                self._outbox.decode(
-                    FileToDecode(
-                        item_id=item.item_id,
-                        part=place,
-                        modality="image" if isinstance(part, PicturePart) else "video",
-                        data=part.data,
-                        detail=part.detail if isinstance(part, PicturePart) else "auto",
-                    )
+            modality, data = modality_of(part), _bytes_of(part)
+            is_heard_elsewhere = modality == "audio" and not (audio and audio.gives_rows)
+            if modality is None or not data or is_heard_elsewhere:
+                continue
+            number = next(self._numbers)
+            self._awaited[number] = _Awaited(item.item_id, place, event_id, len(data))
+            self._outbox.decode(
+                FileToDecode(
+                    number=number,
+                    modality=modality,
+                    data=data,
+                    max_bytes=self._context.max_media_bytes,
+                    detail=part.detail if isinstance(part, PicturePart) else "auto",
+                    sound=sound,
                 )
-        if awaited.parts:
-            self._awaited[item.item_id] = awaited
-        return bool(awaited.parts)
+            )
+        parts = [a.part for a in self._awaited.values() if a.item_id == item.item_id]
+        self._conversation.expect(item.item_id, parts)
+        return bool(parts)
 
     def decoded(self, event: FileDecoded) -> bool:
         """Take the media of a part; returns whether its item is complete with it."""
-        awaited = self._awaited.get(event.item_id)
-        if awaited is None or event.item_id not in self._conversation:
-            self._awaited.pop(event.item_id, None)  # deleted meanwhile
+        awaited = self._awaited.pop(event.number)
+        item_id = awaited.item_id
+        if item_id not in self._conversation:
             return False
-        self._conversation.keep(event.item_id, event.part, event.media)
-        awaited.parts.discard(event.part)
-        if awaited.parts:
+        self._conversation.keep(item_id, awaited.part, event.media)
+        if (excess := self._excess(item_id)) is not None:
+            self._refuse(awaited, "too_large", excess)
             return False
-        del self._awaited[event.item_id]
+        if item_id in self._conversation.expecting:
+            return False
         self._outbox.say(
             ItemDone(
-                item=self._conversation[event.item_id],
-                previous_item_id=self._conversation.previous_id(event.item_id),
+                item=self._conversation[item_id],
+                previous_item_id=self._conversation.previous_id(item_id),
             )
         )
         self._context.drop_excess_items()
@@ -112,20 +146,9 @@ class Viewing:
 
     def refused(self, event: FileRefused) -> None:
         """Tell the client what is wrong with a file, and drop its item."""
-        awaited = self._awaited.pop(event.item_id, None)
-        if awaited is None:
-            return
-        self._outbox.say(
-            ErrorRaised(
-                code=event.code,
-                message=event.message,
-                param=f"item.content[{event.part}]",
-                event_id=awaited.event_id,
-                is_ours=False,
-            )
-        )
-        if event.item_id in self._conversation:
-            self._context.forget(event.item_id)
+        awaited = self._awaited.pop(event.number)
+        if awaited.item_id in self._conversation:
+            self._refuse(awaited, event.code, event.message)
 
     def keep_sound(self, item_id: str, recording: Recording, num_positions: int) -> None:
         """Keep a spoken turn that became rows: they can be made again only from its sound."""
@@ -133,6 +156,7 @@ class Viewing:
         frame = MediaFrame(pts=Pts(0), rate_hz=intake.rate_hz, data=recording.samples)
         clip = Medium(
             modality="audio",
+            encoder=intake.encoder,
             frames=(frame,),
             content=recording.sha256,
             gives_rows=True,
@@ -151,12 +175,56 @@ class Viewing:
                     self._tell(clip, event.problem)
 
     def _tell(self, clip: Medium, problem: str | None) -> None:
-        if problem is not None:
+        item_id = self._conversation.item_with(clip)
+        if problem is not None and item_id is not None:
+            message = f"The {clip.modality} of item '{item_id}': {problem}"
             code = f"{clip.modality}_not_understood"
-            self._outbox.say(ErrorRaised(code=code, message=problem, is_ours=True))
+            self._outbox.say(ErrorRaised(code=code, message=message, is_ours=True))
+
+    def _refuse(self, awaited: _Awaited, code: str, message: str) -> None:
+        self._outbox.say(
+            ErrorRaised(
+                code=code,
+                message=message,
+                param=f"item.content[{awaited.part}]",
+                event_id=awaited.event_id,
+                is_ours=False,
+            )
+        )
+        self._context.forget(awaited.item_id)
+        self._disown(awaited.item_id)
+
+    def _disown(self, item_id: str) -> None:
+        """What is still being decoded for an item of that name isn't for a later one."""
+        for awaited in self._awaited.values():
+            if awaited.item_id == item_id:
+                awaited.item_id = ""
+
+    def _excess(self, item_id: str) -> str | None:
+        """Return why an item would leave no room for anything else, None if it would."""
+        num_bytes = sum(clip.num_bytes for clip in self._conversation.media_of(item_id))
+        if num_bytes > self._context.max_media_bytes:
+            return (
+                f"The item's media take {num_bytes >> 20} MiB when they are decoded; a "
+                f"conversation keeps at most {self._context.max_media_bytes >> 20} MiB."
+            )
+        unit = self._conversation.unit(item_id)
+        if unit is not None and unit.num_positions > self._max_item_positions:
+            return (
+                f"The item takes {unit.num_positions} positions; this model takes at most "
+                f"{self._max_item_positions} an item."
+            )
+        return None
+
+    def _waiting_bytes(self) -> int:
+        return sum(awaited.num_bytes for awaited in self._awaited.values())
 
 
-def modality_of(part: object) -> str | None:
+def _bytes_of(part: Part) -> bytes:
+    return b"" if isinstance(part, TextPart) else part.data or b""
+
+
+def modality_of(part: Part) -> Modality | None:
     """Return the modality that the bytes of a part need, None for a part without bytes."""
     match part:
         case PicturePart():

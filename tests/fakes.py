@@ -36,7 +36,7 @@ from sensorium.core.api import (
     Usage,
 )
 from sensorium.encoders.base import Word
-from sensorium.encoders.media import Intake
+from sensorium.encoders.media import PICTURE_RATE_HZ, Intake
 from sensorium.gateway.client_events import ClientEvent
 from sensorium.gateway.ports import TransportClosed
 from sensorium.gateway.server_events import ServerEvent
@@ -58,6 +58,36 @@ ROWS_MODEL = replace(
     },
 )
 """A model like Muse: one row per 80 ms of sound at 24 kHz, and no words."""
+
+_EYES = Intake(
+    encoder="fake-eyes",
+    rate_hz=PICTURE_RATE_HZ,
+    dtype="uint8",
+    shape=(-1, -1, 3),
+    gives_rows=True,
+    cell_px=28,
+    max_cells=64,
+    max_frames=1,
+)
+_FILM_EYES = replace(
+    _EYES, encoder="fake-film-eyes", max_cells=16, fps=2.0, max_frames=8, frames_per_group=2
+)
+SEEING_MODEL = replace(
+    ROWS_MODEL,
+    name="fake-seeing",
+    intakes={**ROWS_MODEL.intakes, "image": _EYES, "video": _FILM_EYES},
+)
+"""It also takes pictures and videos, and makes a row of each cell of 28 × 28 px."""
+NAMING_MODEL = replace(
+    MODEL,
+    name="fake-naming",
+    intakes={
+        **MODEL.intakes,
+        "image": replace(_EYES, encoder="fake-labels", gives_rows=False),
+        "video": replace(_FILM_EYES, encoder="fake-film-labels", gives_rows=False),
+    },
+)
+"""It takes the same, and all of it becomes words."""
 
 Event = TypeVar("Event", bound=ServerEvent)
 EndReason = Literal["stop", "length", "interrupted"]
@@ -91,11 +121,13 @@ class FakeTokenizer:
 
 @dataclass(slots=True)
 class _Span:
-    """Positions of one span; `num_ticks` of media it was given."""
+    """Positions of one span; `num_ticks` of media it was given, `shapes` one by one."""
 
     span_id: SpanId
+    modality: str = "audio"
     num_positions: int = 0
     num_ticks: int = 0
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -129,10 +161,10 @@ class FakeEngine:
     """An EnginePort without an engine behind it.
 
     `requests` records everything submitted, `open` included. Scripted by default: a test publishes
-    with `emit`. With `auto=True` it is a tiny perfect engine: it hears `transcript` in every clip,
-    or makes rows of it where `info` says so, and answers every `Generate` with `reply`, `chunk` ids
-    per event. With `held=True` a generation stops after its first chunk until `release()` or an
-    `Interrupt`.
+    with `emit`. With `auto=True` it is a tiny perfect engine: it hears `transcript` in every clip
+    and sees `sight` in every picture, or makes rows of them where `info` says so, and answers every
+    `Generate` with `reply`, `chunk` ids per event. With `held=True` a generation stops after its
+    first chunk until `release()` or an `Interrupt`.
 
     Events are handed over by the running event loop's next round, as the real worker does; without
     a running loop at once, inside `submit`.
@@ -144,12 +176,14 @@ class FakeEngine:
         auto: bool = False,
         encode: Callable[[str], list[int]] | None = None,
         transcript: str = " hello there",
+        sight: str = "a cat",
         reply: str = "General Kenobi, you are a bold one.",
         chunk: int = 2,
     ) -> None:
         self.auto = auto
         self.encode = encode or FakeTokenizer().encode
         self.transcript = transcript
+        self.sight = sight
         self.problem: str | None = None
         self.reply = reply
         self.chunk = chunk
@@ -255,12 +289,13 @@ class FakeEngine:
     def _obey(self, sequence: FakeSequence, request: EngineRequest) -> None:
         match request:
             case AppendTokens(span_id=span_id, token_ids=token_ids):
-                sequence.spans.append(_Span(span_id, len(token_ids)))
+                sequence.spans.append(_Span(span_id, num_positions=len(token_ids)))
                 sequence.num_uncached = len(token_ids)
-            case OpenSpan(span_id=span_id):
-                sequence.spans.append(_Span(span_id))
+            case OpenSpan(span_id=span_id, modality=modality):
+                sequence.spans.append(_Span(span_id, modality))
             case AppendMedia(sequence_id=sequence_id, span_id=span_id, shape=shape):
                 self._span(sequence, span_id).num_ticks += shape[0]
+                self._span(sequence, span_id).shapes.append(shape)
                 self.emit(Progress(sequence_id=sequence_id, span_id=span_id, num_ticks=shape[0]))
             case Anticipate():
                 pass
@@ -284,12 +319,13 @@ class FakeEngine:
         return next(span for span in sequence.spans if span.span_id == span_id)
 
     def _close_span(self, sequence: FakeSequence, span: _Span) -> None:
-        intake = self.info.intakes["audio"] if self.info else None
-        text = "" if self.problem or (intake and intake.gives_rows) else self.transcript
+        intake = self.info.intakes[span.modality] if self.info else None
+        words = self.transcript if span.modality == "audio" else self.sight
+        text = "" if self.problem or (intake and intake.gives_rows) else words
         token_ids = tuple(self.encode(text))
         span.num_positions = len(token_ids)
         if intake and intake.gives_rows and not self.problem:
-            num_rows = span.num_ticks // intake.ticks_per_row
+            num_rows = _num_rows(span, intake)
             span.num_positions = num_rows + 2 if num_rows else 0  # with the marks around them
         sequence.num_uncached = 0
         heard = Heard(
@@ -360,6 +396,16 @@ class FakeEngine:
             on_events(events)
         else:
             loop.call_soon(on_events, events)
+
+
+def _num_rows(span: _Span, intake: Intake) -> int:
+    """Return what an encoder makes of a span; the times of a video's groups are left out."""
+    if span.modality == "audio":
+        return span.num_ticks // intake.ticks_per_row
+    groups = span.shapes[:: intake.frames_per_group]
+    return sum(
+        height // intake.cell_px * (width // intake.cell_px) for _, height, width, _ in groups
+    )
 
 
 def fake_logprobs(token_id: int, count: int) -> TokenLogprobs:

@@ -16,7 +16,7 @@ from sensorium.core.config import ModelsConfig
 from sensorium.core.errors import CoreError
 from sensorium.core.sources import resolve
 from sensorium.core.text.prompt import Prompt, load_prompt
-from sensorium.core.worker import EngineWorker
+from sensorium.core.worker import MAX_OUTGOING_BYTES, EngineWorker
 from sensorium.encoders.vad import SpeechDetector
 from sensorium.gateway.admission import is_loopback
 from sensorium.gateway.app import create_app
@@ -55,7 +55,12 @@ def run(options: argparse.Namespace) -> int:
         listener = listen(settings.gateway.host, settings.gateway.port, key)
         with listener:
             prompt, detector = load_models(settings.models)
-            engine = EngineWorker(settings.models, settings.engine)
+            media_bytes = (settings.session.max_media_mib + 16) << 20
+            engine = EngineWorker(
+                settings.models,
+                settings.engine,
+                max_outgoing_bytes=max(MAX_OUTGOING_BYTES, media_bytes),
+            )
             app = create_app(
                 engine=engine, prompt=prompt, detector=detector, settings=settings, api_key=key
             )
