@@ -201,7 +201,7 @@ class Tail:
         wants_tail = self.hearing.first is not None and not self.hearing.is_live
         is_ending = self.hearing.is_live and self.hearing.has_committed
         if (wants_tail or (self._is_stale and not is_ending)) and not on_main:
-            reserve = _TURN_POSITIONS + self._answer_reserve()
+            reserve = self._answer_reserve() + (_TURN_POSITIONS if self.hearing.first else 0)
             if self.hearing.is_live:
                 self.hearing.step_aside()
             self._main.sync(self.context.fit(self._config, reserve))
