@@ -72,6 +72,11 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 def encode(messages: Sequence[Message]) -> bytes:
     """Return one frame; raises WireError if it would exceed MAX_FRAME_BYTES."""
+    return b"".join(parts(messages))
+
+
+def parts(messages: Sequence[Message]) -> list[bytes]:
+    """Return one frame in parts, so that buffers needn't be copied; raises WireError as above."""
     header, payload = [], []
     for message in messages:
         buffer = b""
@@ -82,7 +87,7 @@ def encode(messages: Sequence[Message]) -> bytes:
     head = _ENCODER.encode(header)
     num_payload_bytes = sum(map(len, payload))
     _check_size(len(head), num_payload_bytes)
-    return b"".join((_LENGTHS.pack(len(head), num_payload_bytes), head, *payload))
+    return [_LENGTHS.pack(len(head), num_payload_bytes) + head, *payload]
 
 
 def decode(header: bytes, payload: bytes) -> list[Message]:

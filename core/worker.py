@@ -215,7 +215,8 @@ class EngineWorker:
         num_waiting = writer.transport.get_write_buffer_size()
         if num_waiting > self._max_outgoing_bytes and not isinstance(request, _FREEING):
             raise EngineBusy(f"{num_waiting} bytes are waiting for the engine to read them")
-        writer.write(ipc.encode([request]))
+        for part in ipc.parts([request]):
+            writer.write(memoryview(part))  # what is left of a view is no copy
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         """Hand out what the engine says until it says no more."""

@@ -6,7 +6,7 @@ What is decoded is kept, so that it can be put into another sequence, or into a 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -45,6 +45,16 @@ class FileToDecode:
     sound: AudioFormat = field(default_factory=AudioFormat)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A frame as it is sent to the engine: bytes already, for they are many and sent again."""
+
+    pts: int
+    shape: tuple[int, ...]
+    dtype: Literal["float32", "uint8"]
+    data: bytes
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Medium:
     """One picture, video or clip of sound, whole and decoded.
@@ -55,7 +65,7 @@ class Medium:
 
     modality: str
     encoder: str
-    frames: tuple[MediaFrame, ...]
+    pieces: tuple[Piece, ...]
     content: str
     gives_rows: bool
     num_positions: int
@@ -63,18 +73,7 @@ class Medium:
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
-        return sum(frame.data.nbytes for frame in self.frames)
-
-    def pieces(self) -> Iterator[MediaFrame]:
-        """Yield its frames, long ones cut: what may be sent in one message."""
-        for frame in self.frames:
-            rest = frame
-            step = max(1, MAX_PIECE_BYTES * len(frame.data) // max(1, frame.data.nbytes))
-            while len(rest.data) > step:
-                head, rest = rest.split(step)
-                yield head
-            if len(rest.data):
-                yield rest
+        return sum(len(piece.data) for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,23 +94,45 @@ class FileRefused:
 
 
 def medium(modality: str, frames: Sequence[MediaFrame], intake: Intake) -> Medium:
-    """Return decoded frames as one clip. Hashes every byte: off the event loop, if they are many.
+    """Return decoded frames as one clip. Touches every byte: off the event loop, if they are many.
 
     Times are counted from the clip's own start.
     """
     start = frames[0].pts if frames else 0
-    shifted = tuple(
-        MediaFrame(pts=Pts(frame.pts - start), rate_hz=frame.rate_hz, data=frame.data)
-        for frame in frames
-    )
+    shifted = [replace(frame, pts=Pts(frame.pts - start)) for frame in frames]
     return Medium(
         modality=modality,
         encoder=intake.encoder,
-        frames=shifted,
+        pieces=pieces_of(shifted),
         content=content_of(shifted),
         gives_rows=intake.gives_rows,
         num_positions=estimate(shifted, intake),
     )
+
+
+def pieces_of(frames: Sequence[MediaFrame]) -> tuple[Piece, ...]:
+    """Return frames as bytes, long ones cut: what may be sent in one message."""
+    return tuple(
+        Piece(
+            pts=part.pts,
+            shape=part.data.shape,
+            dtype="uint8" if part.data.dtype == "uint8" else "float32",
+            data=part.data.tobytes(),
+        )
+        for frame in frames
+        for part in _cut(frame)
+    )
+
+
+def _cut(frame: MediaFrame) -> Iterator[MediaFrame]:
+    """Yield a frame in parts of MAX_PIECE_BYTES, or of one tick that takes more."""
+    rest = frame
+    step = max(1, MAX_PIECE_BYTES * len(frame.data) // max(1, frame.data.nbytes))
+    while len(rest.data) > step:
+        head, rest = rest.split(step)
+        yield head
+    if len(rest.data):
+        yield rest
 
 
 def content_of(frames: Sequence[MediaFrame]) -> str:

@@ -151,15 +151,15 @@ class Placement:
                 tenant=self._tenant,
             )
         )
-        for frame in medium.pieces():
+        for piece in medium.pieces:
             self._ask(
                 AppendMedia(
                     sequence_id=sequence_id,
                     span_id=span,
-                    pts=frame.pts,
-                    shape=frame.data.shape,
-                    dtype="uint8" if frame.data.dtype == "uint8" else "float32",
-                    data=frame.data.tobytes(),
+                    pts=piece.pts,
+                    shape=piece.shape,
+                    dtype=piece.dtype,
+                    data=piece.data,
                 )
             )
         self._ask(CloseSpan(sequence_id=sequence_id, span_id=span, content=medium.content))

@@ -17,7 +17,14 @@ from sensorium.gateway.conversation import Conversation
 from sensorium.gateway.errors import PeerError
 from sensorium.gateway.hearing import Recording
 from sensorium.gateway.items import AudioPart, Item, Part, PicturePart, TextPart, VideoPart
-from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, Modality
+from sensorium.gateway.media import (
+    FileDecoded,
+    FileRefused,
+    FileToDecode,
+    Medium,
+    Modality,
+    pieces_of,
+)
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 from sensorium.gateway.server_events import ErrorRaised, ItemDone
@@ -157,7 +164,7 @@ class Viewing:
         clip = Medium(
             modality="audio",
             encoder=intake.encoder,
-            frames=(frame,),
+            pieces=pieces_of([frame]),
             content=recording.sha256,
             gives_rows=True,
             num_positions=num_positions,

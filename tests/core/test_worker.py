@@ -38,7 +38,8 @@ from sensorium.core.api import (
 from sensorium.core.child import Child, launch_process, launch_thread
 from sensorium.core.config import EngineConfig, ModelsConfig
 from sensorium.core.errors import CoreError, ModelNotFound
-from sensorium.core.worker import EngineWorker
+from sensorium.core.ipc import MAX_FRAME_BYTES
+from sensorium.core.worker import MAX_OUTGOING_BYTES, EngineWorker
 from sensorium.gateway.ports import EnginePort
 
 STUB = (sys.executable, stub_engine.__file__)
@@ -221,6 +222,49 @@ async def test_an_engine_that_does_not_read_is_busy_but_can_be_closed() -> None:
         worker.submit(CloseSequence(sequence_id=client.id))
         os.kill(pid, signal.SIGCONT)
         await client.wait_for(Closed)
+
+
+@pytest.mark.parametrize("launch", [launch_stub, launch_stub_thread])
+async def test_all_media_of_a_conversation_may_be_sent_at_once(launch: Any) -> None:
+    picture = bytes(1792 * 1792 * 3)  # the largest of Muse's
+    spans = [SpanId(number) for number in range(1, 6)]
+    async with running(worker_of(launch=launch)) as worker:
+        client = Client(worker)
+        for span in spans:
+            submit_all(
+                worker,
+                [
+                    OpenSpan(sequence_id=client.id, span_id=span, modality="image"),
+                    AppendMedia(
+                        sequence_id=client.id,
+                        span_id=span,
+                        pts=0,
+                        shape=(1, 1792, 1792, 3),
+                        dtype="uint8",
+                        data=picture,
+                    ),
+                    CloseSpan(sequence_id=client.id, span_id=span),
+                ],
+            )
+        client.worker.submit(Generate(sequence_id=client.id, span_id=SpanId(9)))
+        await client.wait_for(TurnEnded)
+        closed = [event.span_id for event in client.events if isinstance(event, SpanClosed)]
+        assert closed == spans
+
+
+async def test_what_waits_for_an_engine_is_bounded() -> None:
+    async with running(worker_of()) as worker:
+        client = Client(worker)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        sound = AppendMedia(
+            sequence_id=client.id, span_id=ONE, pts=0, shape=(2**21,), data=bytes(2**23)
+        )
+        most = (MAX_OUTGOING_BYTES + MAX_FRAME_BYTES) // len(sound.data)
+        submit_all(worker, [sound] * (MAX_OUTGOING_BYTES // len(sound.data)))
+        with pytest.raises(EngineBusy):
+            submit_all(worker, [sound] * (most - MAX_OUTGOING_BYTES // len(sound.data)))
+        os.kill(worker.pid, signal.SIGCONT)
 
 
 async def test_a_failing_listener_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
