@@ -20,7 +20,7 @@ CELL_PX = 16
 `detail: low`, counted in cells, leaves what labels need: 256 x 256 pixels.
 """
 READABLE_CELLS = 1024 * 768 // CELL_PX**2
-"""A page is legible, and reading it takes less than 200 MiB and a second and a half."""
+"""A page is legible, and reading it takes about a second."""
 VISIBLE_CELLS = 640 * 480 // CELL_PX**2
 """More than enough for labels."""
 
