@@ -25,20 +25,23 @@ def test_one_thread_is_left_for_talkers() -> None:
     )
     for key, hints in (("film", FILE), ("album", FILE), ("talker", LIVE)):
         pool.open(key, "audio", hints)
-    encoder.gate.clear()
+    gate_of_the_film = encoder.gate
+    gate_of_the_film.clear()
     pool.push("film", SECOND)
     pool.push("album", SECOND)
-    first = threading.Thread(target=pool.run_once)
+    first = threading.Thread(target=pool.run_once, daemon=True)
     first.start()
     encoder.entered.wait()
-    assert not pool.run_once()  # the album must wait for the thread that has the film
+    encoder.gate = threading.Event()
     encoder.gate.set()
-    first.join()
+    assert not pool.run_once()  # the album must wait for the thread that has the film
     pool.push("talker", SECOND)
     assert pool.run_once()
-    assert heard == ["film", "talker"]
+    gate_of_the_film.set()
+    first.join()
+    assert heard == ["talker", "film"]
     assert pool.run_once()
-    assert heard == ["film", "talker", "album"]
+    assert heard == ["talker", "film", "album"]
 
 
 def test_talkers_may_use_all_threads() -> None:
@@ -48,11 +51,11 @@ def test_talkers_may_use_all_threads() -> None:
         pool.open(key, "audio", LIVE)
         pool.push(key, SECOND)
     encoder.gate.clear()
-    first = threading.Thread(target=pool.run_once)
+    first = threading.Thread(target=pool.run_once, daemon=True)
     first.start()
     encoder.entered.wait()
     encoder.entered.clear()
-    second = threading.Thread(target=pool.run_once)
+    second = threading.Thread(target=pool.run_once, daemon=True)
     second.start()
     assert encoder.entered.wait(60.0)
     encoder.gate.set()
