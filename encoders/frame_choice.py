@@ -79,7 +79,7 @@ def _rate(times_s: Sequence[float]) -> float:
 
 def _is_constant(times_s: Sequence[float], rate: float) -> bool:
     expected = times_s[0] + np.arange(len(times_s)) / rate
-    return bool(np.all(np.abs(np.asarray(times_s) - expected) < TIME_GRID_S))
+    return bool(np.all(np.abs(np.asarray(times_s) - expected) < 2 * TIME_GRID_S))
 
 
 def _spread(last: int, num: int) -> NDArray[np.int64]:

@@ -28,6 +28,10 @@ def _by_formula(total: int, rate: float, fps: float, cap: int) -> list[int]:
     cap=st.integers(2, 700),
     digits=st.sampled_from([3, 6, 17]),
 )
+@example(total=40, rate=30000 / 1001, fps=3.0, cap=700, digits=3)
+@example(total=2997, rate=30000 / 1001, fps=2.0, cap=700, digits=3)
+@example(total=20, rate=7.5, fps=3.0, cap=700, digits=3)
+@example(total=355, rate=7.1, fps=2.0, cap=700, digits=17)
 @example(total=37, rate=1.0, fps=2.0, cap=342, digits=3)  # fewer frames than wanted, and odd
 def test_at_a_constant_rate_the_formula_holds(
     total: int, rate: float, fps: float, cap: int, digits: int
@@ -90,6 +94,12 @@ def test_a_camera_of_the_wanted_rate_loses_nothing_to_jitter() -> None:
     jitter = [0.0, -0.04, 0.03, -0.05, 0.05, -0.02]
     taken = [_take(choice, i / 2 + jitter[i % 6], _scene(40 * (i % 5))) for i in range(60)]
     assert all(taken)
+
+
+def test_a_camera_a_little_too_fast_is_held_to_the_rate() -> None:
+    choice = LiveChoice(fps=2.0)
+    taken = [i for i in range(220) if _take(choice, i / 2.2, _scene(40 * (i % 5)))]
+    assert 180 <= len(taken) <= 201
 
 
 def test_a_still_scene_is_shown_again_at_the_heartbeat() -> None:

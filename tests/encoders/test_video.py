@@ -121,6 +121,12 @@ def test_sizes_may_change_between_groups_but_not_inside() -> None:
     assert not any(output.rows for output in outputs)
 
 
+def test_with_a_problem_there_are_no_rows() -> None:
+    outputs = _watch([*_film(2, 1, 1), *_film(1, 5, 5)], [])
+    assert "16 cells" in (outputs[0].problem or "")
+    assert not any(output.rows for output in outputs)
+
+
 @pytest.mark.parametrize(
     ("size", "complaint"),
     [((56, 29), "multiples of 28 px, got 56 × 29"), ((140, 112), "16 cells of 28 × 28 px")],
