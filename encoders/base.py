@@ -98,6 +98,7 @@ class Encoder(Protocol, Generic[State]):
         """Encode more frames of each stream, in order; states are updated in place.
 
         Frames without a gap between them come as one. They fit the `intake`.
+        If it raises, it has left the states alone: each stream is then pushed again by itself.
         """
         ...
 
