@@ -162,8 +162,8 @@ def _confine(max_cpu_s: int, max_memory_bytes: int) -> None:
     with open("/proc/self/statm") as file:
         pages = [int(field) for field in file.read().split()]
     size, data = (pages[index] * resource.getpagesize() for index in (0, 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (max_cpu_s, max_cpu_s + 1))  # SIGXCPU, then SIGKILL
     for what, value in (
-        (resource.RLIMIT_CPU, max_cpu_s),
         (resource.RLIMIT_DATA, data + max_memory_bytes),
         (resource.RLIMIT_AS, size + max_memory_bytes + _SHARED_BYTES),
         (resource.RLIMIT_FSIZE, 0),

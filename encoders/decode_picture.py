@@ -16,8 +16,10 @@ from sensorium.encoders.decode_job import PICTURE_FORMATS, DecodeLimits, Job
 from sensorium.encoders.media import MediaError, MediaFrame, Pixels, picture
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "AVIF")
-_STRIP_PIXELS = 12_000_000
-"""A larger picture is sized in parts, so that no second raster of it is needed."""
+_WHOLE_PIXELS = 12_000_000
+"""A larger picture is sized in strips, so that no second raster of it is needed."""
+_WHOLE_PIXELS_OF_ALPHA = 3_000_000
+_STRIP_PIXELS = 1_000_000
 _LANCZOS_REACH = 3
 _WIDE_MODES = {"I;16", "I;16B", "I;16L", "I;16N"}
 _OTHER_MODES = {"I", "F", "LAB", "HSV"}
@@ -87,8 +89,9 @@ def sized(image: Image.Image, size: tuple[int, int], orientation: int = 1) -> Pi
     source_width, source_height = image.size[::-1] if is_turned else image.size
     scale = source_height / height
     reach = math.ceil(_LANCZOS_REACH * max(scale, 1.0)) + 1
-    num_strips = math.ceil(source_width * source_height / _STRIP_PIXELS)
-    strip_rows = math.ceil(height / num_strips)
+    num_pixels = source_width * source_height
+    is_whole = num_pixels <= (_WHOLE_PIXELS_OF_ALPHA if _has_alpha(image) else _WHOLE_PIXELS)
+    strip_rows = height if is_whole else math.ceil(height * _STRIP_PIXELS / num_pixels)
     pixels = np.empty((height, width, 3), np.uint8)
     for start in range(0, height, strip_rows):
         end = min(start + strip_rows, height)
@@ -118,13 +121,18 @@ def _rgb(image: Image.Image) -> Image.Image:
     """Return it in RGB, what is transparent over white."""
     if image.mode in _WIDE_MODES:
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    has_alpha = image.mode in ("LA", "PA", "RGBA", "La", "RGBa")
-    if has_alpha or image.info.get("transparency") is not None:
+    if _has_alpha(image):
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         white.alpha_composite(image)
         image = white
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _has_alpha(image: Image.Image) -> bool:
+    return image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or (
+        image.info.get("transparency") is not None
+    )
 
 
 def _check(image: Image.Image, limits: DecodeLimits) -> None:

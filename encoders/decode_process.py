@@ -189,6 +189,8 @@ class _Child:
     async def _next(self) -> tuple[str, MediaFrame] | None:
         try:
             head = json.loads(await self._frames.readline())
+            if not isinstance(head, dict):
+                raise ValueError("a message is an object")
             if "modality" in head:
                 return await self._frame(head)
             error = MediaError(str(head["code"]), str(head["message"])) if head else None

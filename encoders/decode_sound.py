@@ -57,14 +57,11 @@ def opened(file: io.BufferedReader, job: Job) -> Any:
         options["ch_layout"] = f"{job.raw.num_channels}C"
     try:
         container: Any = av.open(file, "r", name, options, metadata_errors="ignore")
-    except MemoryError:
-        raise
+    except MemoryError:  # FFmpeg's answer to either
+        limit = f"{limits.max_streams} streams, or takes more than {limits.max_memory_mib} MiB"
+        raise MediaError("too_large", f"The file has more than {limit} to open.") from None
     except (av.error.FFmpegError, ValueError, OSError):
         raise _unreadable(file) from None
-    if len(container.streams) >= limits.max_streams:
-        container.close()
-        message = f"The file has {limits.max_streams} streams or more."
-        raise MediaError("too_large", message)
     for stream in (*container.streams.audio, *container.streams.video):
         if stream.codec_context is not None:
             stream.thread_type, stream.codec_context.thread_count = "NONE", 1
@@ -243,7 +240,8 @@ def _unreadable(file: io.BufferedReader) -> MediaError:
     head = file.read(12)
     if head[4:8] == b"ftyp":
         return _incomplete_mp4(file)
-    if head[:4] in (b"RIFF", b"fLaC", b"OggS", b"\x1aE\xdf\xa3") or head[:3] == b"ID3":
+    is_wav = head[:4] == b"RIFF" and head[8:] in (b"", b"WAVE")
+    if is_wav or head[:4] in (b"fLaC", b"OggS", b"\x1aE\xdf\xa3") or head[:3] == b"ID3":
         return MediaError("damaged", "The file is damaged or cut off: it can't be decoded.")
     return MediaError(
         "unsupported_format",

@@ -91,11 +91,13 @@ def _heard(file: io.BufferedReader, survey: _Survey, job: Job) -> Iterator[tuple
 
 def _surveyed(container: Any, job: Job) -> _Survey:
     video = _video_stream(container)
+    if video.codec_context is not None:
+        _check_size(video.codec_context, job)
     audio = container.streams.audio[:1] if job.rate_hz is not None else ()
     first: dict[int, Any] = {}
     times_s, key_frames = array("d"), array("q")
     for packet in decode_sound.packets(container, video, *audio):
-        index = packet.stream_index
+        index = packet.stream.index  # an end has no `stream_index`
         if index not in first:
             for frame in decode_sound.decoded_packets(iter([packet]), packet.stream):
                 first.setdefault(index, frame)
@@ -172,10 +174,10 @@ def _pixels(frame: Any, size: tuple[int, int], orientation: int, job: Job) -> Pi
     return decode_picture.sized(image, size, orientation)
 
 
-def _check_size(frame: Any, job: Job) -> None:
-    num_pixels, most = frame.width * frame.height, job.limits.max_video_pixels
+def _check_size(sized: Any, job: Job) -> None:
+    num_pixels, most = sized.width * sized.height, job.limits.max_video_pixels
     if num_pixels > most:
-        found = f"{frame.width} x {frame.height} pixels ({num_pixels / 1e6:.3g} million)"
+        found = f"{sized.width} x {sized.height} pixels ({num_pixels / 1e6:.3g} million)"
         limit = f"a frame may have {most / 1e6:.3g} million"
         raise MediaError("too_large", f"The video has frames of {found}; {limit}.")
 

@@ -68,7 +68,7 @@ def _mux_sound(output: Any, stream: Any, samples: Samples, rate_hz: int) -> None
     layout = stream.codec_context.layout
     sound = np.tile(samples, (layout.nb_channels, 1))
     frame = av.AudioFrame.from_ndarray(sound, format="fltp", layout=layout.name)
-    frame.sample_rate = rate_hz
+    frame.sample_rate, frame.pts, frame.time_base = rate_hz, 0, Fraction(1, rate_hz)
     target = (stream.codec_context.format, layout.name, rate_hz)
     fifo = av.AudioResampler(*target, frame_size=stream.codec_context.frame_size or 1024)
     for part in [*fifo.resample(frame), *fifo.resample(None), None]:

@@ -125,7 +125,8 @@ def test_large_pictures_are_sized_in_strips(
 ) -> None:
     source = Image.fromarray(noise(90, 60, 4)).resize((300, 450), Image.Resampling.BICUBIC)
     whole = sized(source, (85, 63), orientation)
-    monkeypatch.setattr("sensorium.encoders.decode_picture._STRIP_PIXELS", 20_000)
+    for name in ("_WHOLE_PIXELS", "_WHOLE_PIXELS_OF_ALPHA", "_STRIP_PIXELS"):
+        monkeypatch.setattr(f"sensorium.encoders.decode_picture.{name}", 20_000)
     strips = sized(source, (85, 63), orientation)
     assert np.abs(strips.astype(int) - whole.astype(int)).max() <= 1
 
