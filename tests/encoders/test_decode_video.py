@@ -112,6 +112,22 @@ async def test_frames_are_chosen_by_their_times_wherever_decoding_begins() -> No
         assert np.abs(np.array(levels(frames)) - expected).max() <= 2
 
 
+async def test_frames_before_their_key_frame_get_what_they_refer_to() -> None:
+    """In an open group of pictures some are shown before the frame that decoding can begin at."""
+    options = {"x264-params": "open-gop=1:keyint=5:min-keyint=5:bframes=2:b-adapt=0:qp=0"}
+    shown = [noise(64, 64, seed=1 + index // 4) for index in range(30)]
+    file = video_file("matroska", "libx264", shown, options=options)
+    everything = {frame.pts: frame.data for _, frame in await read(file)}
+    assert len(everything) == 30
+    times_s = [index / 10 for index in range(30)]
+    for max_frames in range(2, 12):
+        wanted = frame_choice.choose(times_s, fps=1000, max_frames=max_frames, frames_per_group=1)
+        frames = await read(file, replace(VIDEO, max_frames=max_frames))
+        assert times_ms(frames) == [100 * index for index in wanted]
+        for _, frame in frames:
+            assert np.array_equal(frame.data, everything[frame.pts])
+
+
 async def test_bytes_of_all_frames_are_bounded_by_taking_fewer() -> None:
     file = video_file("mp4", "libx264", grey_frames(LEVELS), options=EXACT)
     room = 3 * 64 * 64
