@@ -57,6 +57,7 @@ class TranscriptionsEndpoint:
         with self._services.admission.request_place("transcriptions"):
             form = await read_form(request, settings.max_upload_mib << 20)
             info = check_model(self._services, form.model)
+            _check_ears(info)
             heard = await while_connected(request.receive, self._hear(form, info))
         if heard.problem and not heard.text:
             raise PeerError("not_understood", heard.problem, param="file")
@@ -96,6 +97,18 @@ class TranscriptionsEndpoint:
         heard.language = heard.language or closed.language
         heard.problem = heard.problem or closed.problem
         heard.num_samples += len(piece)
+
+
+def _check_ears(info: ModelInfo) -> None:
+    """Raise PeerError for a model that hears no words, before anything is decoded."""
+    intake = info.intakes.get("audio")
+    if intake is None or intake.gives_rows:
+        hears = "doesn't hear" if intake is None else "hears embeddings, not words"
+        raise PeerError(
+            "unsupported_model",
+            f"{info.name} {hears}; serve a model with a transcriber, such as the default.",
+            param="model",
+        )
 
 
 def _split(piece: Samples) -> Iterator[Samples]:

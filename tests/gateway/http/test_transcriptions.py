@@ -10,9 +10,9 @@ import httpx
 import numpy as np
 import pytest
 from app_rig import fake_engine, http_client, make_app
-from fakes import MODEL, FakeEngine
+from fakes import MODEL, ROWS_MODEL, FakeEngine
 
-from sensorium.core.api import AppendMedia, OpenSpan
+from sensorium.core.api import AppendMedia, ModelInfo, OpenSpan
 from sensorium.gateway.http.transcriptions import POSITIONS_PER_SECOND
 from sensorium.gateway.settings import GatewaySettings, Settings
 
@@ -184,3 +184,19 @@ async def test_lost_engine_is_a_503() -> None:
 
     response = await post(Dying(auto=True))
     assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_lost")
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(ROWS_MODEL, "hears embeddings, not words"), (replace(MODEL, intakes={}), "doesn't hear")],
+)
+async def test_a_model_that_makes_no_words_is_not_asked_for_them(
+    model: ModelInfo, reason: str
+) -> None:
+    engine = fake_engine()
+    engine.info = model
+    answer = await post(engine, file=b"not even sound")
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_model", "model")
+    assert reason in error["message"]
