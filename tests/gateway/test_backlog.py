@@ -5,6 +5,8 @@ from sensorium.gateway.configuration import SessionConfig
 from sensorium.gateway.items import Item, TextPart
 from sensorium.gateway.server_events import (
     AudioCleared,
+    ChannelDelta,
+    ChannelDone,
     ItemDone,
     OutputTextDelta,
     ServerEvent,
@@ -57,6 +59,21 @@ def test_transcript_deltas_merge_and_partials_replace() -> None:
     ]
 
 
+def thought(text: str, channel: str = "self", response_id: str = "r1") -> ChannelDelta:
+    return ChannelDelta(response_id=response_id, channel=channel, text=text)
+
+
+def test_deltas_of_one_channel_merge_and_others_stay_apart() -> None:
+    ended = ChannelDone(response_id="r1", channel="self", end="eom")
+    others: list[ServerEvent] = [
+        thought("c", "commentary"),
+        thought("d", "commentary", "r2"),
+        delta("e"),
+    ]
+    events = [thought("a"), thought("b"), *others, thought("f"), ended, thought("g")]
+    assert drained(*events) == [thought("ab"), *others, thought("f"), ended, thought("g")]
+
+
 def test_size_follows_the_text_that_an_event_carries() -> None:
     def item(text: str) -> Item:
         return Item(item_id="i", role="user", content=(TextPart(text=text),))
@@ -68,6 +85,7 @@ def test_size_follows_the_text_that_an_event_carries() -> None:
     long = "x" * 1000
     for small, large in (
         (delta(""), delta(long)),
+        (thought(""), thought(long)),
         (
             ItemDone(item=item(""), previous_item_id=None),
             ItemDone(item=item(long), previous_item_id=None),

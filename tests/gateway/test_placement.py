@@ -2,12 +2,15 @@
 
 from itertools import count
 
+from conversation_rig import clip
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sensorium.core.api import (
+    AppendMedia,
     AppendTokens,
     CloseSequence,
+    CloseSpan,
     EngineRequest,
     Generate,
     OpenSequence,
@@ -15,9 +18,11 @@ from sensorium.core.api import (
     Rollback,
     SamplingParams,
     SequenceId,
+    SpanId,
 )
 from sensorium.encoders.base import ClipHints
 from sensorium.gateway.conversation import Unit
+from sensorium.gateway.media import Medium, Piece
 from sensorium.gateway.placement import Placement
 
 
@@ -112,3 +117,93 @@ def test_any_row_of_prompts_leaves_the_last(prompts: list[list[int]]) -> None:
             engine.placement.generate((99,), SamplingParams())
     engine.placement.sync([unit(str(i), i, i) for i in prompts[-1]])
     assert engine.ids == [i for i in prompts[-1] for _ in range(2)]
+
+
+# --- media ----------------------------------------------------------------------------------------
+
+FILM = Medium(
+    modality="video",
+    encoder="eyes",
+    pieces=(
+        Piece(pts=0, shape=(1, 2, 1, 3), dtype="uint8", data=b"abcdef"),
+        Piece(pts=500_000, shape=(1, 2, 1, 3), dtype="uint8", data=b"ghijkl"),
+    ),
+    content="film",
+    gives_rows=True,
+    num_positions=9,
+)
+WATCHED = Unit(("item", "film"), ((1, 2), FILM, (3,), FILM, (4,)))
+
+
+def test_a_medium_is_a_span_of_its_own_between_its_neighbours() -> None:
+    engine = Engine()
+    engine.placement.sync([WATCHED, unit("b", 9)])
+    assert engine.spans == [(1, (1, 2)), (2, (-1,)), (3, (3,)), (4, (-1,)), (5, (4,)), (6, (9,))]
+    first = [r for r in engine.requests if getattr(r, "span_id", 0) == 2]
+    assert first == [
+        OpenSpan(
+            sequence_id=SequenceId(1),
+            span_id=SpanId(2),
+            modality="video",
+            hints=ClipHints(live=False),
+            content="film",
+        ),
+        *(
+            AppendMedia(
+                sequence_id=SequenceId(1),
+                span_id=SpanId(2),
+                pts=piece.pts,
+                shape=(1, 2, 1, 3),
+                dtype="uint8",
+                data=piece.data,
+            )
+            for piece in FILM.pieces
+        ),
+        CloseSpan(sequence_id=SequenceId(1), span_id=SpanId(2), content="film"),
+    ]
+
+
+def test_media_are_named_for_their_tenant() -> None:
+    requests: list[EngineRequest] = []
+    placement = Placement(lambda: SequenceId(1), requests.append, "somebody")
+    placement.sync([WATCHED])
+    placement.open_media((1,), ClipHints())
+    assert [r.tenant for r in requests if isinstance(r, OpenSpan)] == ["somebody"] * 3
+
+
+def test_media_that_stand_there_are_not_sent_again() -> None:
+    engine = Engine()
+    engine.placement.sync([WATCHED])
+    before = len(engine.requests)
+    engine.placement.sync([WATCHED, unit("b", 9)])
+    assert [type(r) for r in engine.requests[before:]] == [AppendTokens]
+
+
+def test_media_behind_a_change_are_sent_again() -> None:
+    engine = Engine()
+    engine.placement.sync([unit("a", 8), WATCHED])
+    engine.placement.sync([WATCHED])
+    assert engine.ids == [1, 2, -1, 3, -1, 4]
+    assert len([r for r in engine.requests if isinstance(r, AppendMedia)]) == 8
+
+
+def test_a_span_is_known_by_its_medium_once() -> None:
+    engine = Engine()
+    cat, dog = clip("cat"), clip("dog")
+    engine.placement.sync([Unit(("item", "a"), ((1,), cat, (2,), dog))])
+    assert engine.placement.medium_at(SpanId(1)) is None
+    assert engine.placement.medium_at(SpanId(4)) is dog
+    assert engine.placement.medium_at(SpanId(4)) is None
+    assert engine.placement.medium_at(SpanId(2)) is cat
+
+
+def test_what_was_rolled_back_or_lost_is_known_no_more() -> None:
+    engine = Engine()
+    one, two = (Unit(("item", name), ((1,), clip(name))) for name in ("one", "two"))
+    engine.placement.sync([one, two])
+    engine.placement.sync([one])
+    assert engine.placement.medium_at(SpanId(4)) is None
+    assert engine.placement.medium_at(SpanId(2)) is not None
+    engine.placement.sync([one, two])
+    engine.placement.lost()
+    assert engine.placement.medium_at(SpanId(6)) is None
