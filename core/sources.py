@@ -137,6 +137,12 @@ def is_path(name: str) -> bool:
     return name.startswith((".", "/", "~"))
 
 
+def as_typed(name: str) -> str:
+    """Return the name of a model as a person types it: a directory may lack its ./ there."""
+    is_directory = name not in pins() and not is_path(name) and Path(name).is_dir()
+    return f"./{name}" if is_directory else name
+
+
 def cached_directory(name: str, cache_dir: Path | None = None) -> Path:
     """Return where the files of a pulled model lie, whether or not they do."""
     parent = default_cache_dir() if cache_dir is None else cache_dir

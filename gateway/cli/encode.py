@@ -9,7 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from sensorium.core.errors import CoreError
-from sensorium.core.sources import is_path, resolve
+from sensorium.core.sources import as_typed, resolve
 from sensorium.encoders.decode import decode, decode_image, decode_video
 from sensorium.encoders.media import Intake, MediaError, MediaFrame, Pts, joined
 from sensorium.gateway.settings import Settings, SettingsError, load_settings
@@ -117,12 +117,9 @@ def _check(intakes: Mapping[str, Intake], modality: str, model: str) -> None:
 
 def _configured(settings: Settings, args: argparse.Namespace) -> Settings:
     """Return the settings with the command's own in place."""
-    model = args.model
-    if model and not is_path(model) and Path(model).is_dir():
-        model = f"./{model}"
     models = dataclasses.replace(
         settings.models,
-        decoder=model or settings.models.decoder,
+        decoder=as_typed(args.model) if args.model else settings.models.decoder,
         dtype=args.dtype or settings.models.dtype,
     )
     return dataclasses.replace(settings, models=models)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from sensorium.core.errors import CoreError
-from sensorium.core.sources import is_path, resolve
+from sensorium.core.sources import as_typed, resolve
 from sensorium.gateway.settings import Settings, SettingsError, load_settings
 
 
@@ -94,15 +94,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _configured(settings: Settings, args: argparse.Namespace) -> Settings:
     """Return the settings with the command's own in place."""
-    model = args.model
-    if model and not is_path(model) and Path(model).is_dir():
-        model = f"./{model}"
     models, engine = settings.models, settings.engine
     return dataclasses.replace(
         settings,
         models=dataclasses.replace(
             models,
-            decoder=model or models.decoder,
+            decoder=as_typed(args.model) if args.model else models.decoder,
             dtype=args.dtype or models.dtype,
             weights=args.weights or models.weights,
         ),

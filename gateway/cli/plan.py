@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
-    name = args.model or settings.models.decoder
+    name = sources.as_typed(args.model) if args.model else settings.models.decoder
     try:
         plan = make_plan(
             _read_config(name, settings.models),

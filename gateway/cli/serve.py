@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from sensorium.core.config import ModelsConfig
 from sensorium.core.errors import CoreError
-from sensorium.core.sources import resolve
+from sensorium.core.sources import as_typed, resolve
 from sensorium.core.text.prompt import Prompt, load_prompt
 from sensorium.core.worker import MAX_OUTGOING_BYTES, EngineWorker
 from sensorium.encoders.vad import SpeechDetector
@@ -80,7 +80,8 @@ def read_settings(options: argparse.Namespace) -> Settings:
         gateway = replace(settings.gateway, **changes)
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    models = replace(settings.models, decoder=options.model or settings.models.decoder)
+    model = as_typed(options.model) if options.model else settings.models.decoder
+    models = replace(settings.models, decoder=model)
     return replace(settings, gateway=gateway, models=models)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sensorium.core.config import ModelsConfig
 from sensorium.core.errors import BadCheckpoint, ModelNotFound
-from sensorium.core.sources import RECORD, check, describe_files, pins, resolve
+from sensorium.core.sources import RECORD, as_typed, check, describe_files, pins, resolve
 
 NAME = "whisper-tiny.en"
 BIG = 300_000
@@ -81,6 +81,17 @@ def test_hub_name_not_pulled_yet_names_the_command(tmp_path: Path) -> None:
 def test_own_directory_is_used_as_it_is(pulled: Path) -> None:
     (pulled / RECORD).unlink()
     assert resolve(str(pulled)) == pulled
+
+
+def test_a_directory_may_be_typed_without_its_dot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("TINY").mkdir()
+    assert as_typed("TINY") == "./TINY"
+    assert as_typed("smollm2-135m-instruct") == "smollm2-135m-instruct"
+    assert as_typed("./TINY") == "./TINY"
+    assert as_typed("NOWHERE") == "NOWHERE"
 
 
 def test_own_directory_without_a_model_is_refused(tmp_path: Path) -> None:
