@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import av
 import numpy as np
 from av.stream import Disposition
 from PIL import Image
@@ -159,13 +160,21 @@ def _chosen(survey: _Survey, size: tuple[int, int], job: Job) -> tuple[list[floa
 
 
 def _of_groups(container: Any, stream: Any, groups: set[int]) -> Iterator[Any]:
-    """Yield the packets of some groups of pictures."""
-    group = -1
+    """Yield the packets of some groups of pictures, and an empty one where others are left out."""
+    group = fed = -1
     for packet in decode_sound.packets(container, stream):
         if packet.size and (packet.is_keyframe or group < 0):
             group += 1
-        if packet.size == 0 or group in groups:
-            yield packet
+        if packet.size and group not in groups:
+            continue
+        if group > fed + 1 and fed >= 0:
+            # The decoder gives what it holds, and forgets it, or it would refer to the wrong frame.
+            end = av.Packet()
+            end.stream, end.time_base = stream, stream.time_base
+            yield end
+            stream.codec_context.flush_buffers()
+        fed = group
+        yield packet
 
 
 def _pixels(frame: Any, size: tuple[int, int], orientation: int, job: Job) -> Pixels:

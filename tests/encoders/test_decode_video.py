@@ -114,8 +114,10 @@ async def test_frames_are_chosen_by_their_times_wherever_decoding_begins() -> No
 
 async def test_frames_before_their_key_frame_get_what_they_refer_to() -> None:
     """In an open group of pictures some are shown before the frame that decoding can begin at."""
-    options = {"x264-params": "open-gop=1:keyint=5:min-keyint=5:bframes=2:b-adapt=0:qp=0"}
-    shown = [noise(64, 64, seed=1 + index // 4) for index in range(30)]
+    options = {
+        "x264-params": "open-gop=1:keyint=5:min-keyint=1:scenecut=0:bframes=2:b-adapt=0:qp=20"
+    }
+    shown = [np.roll(noise(64, 64), index, axis=1) for index in range(30)]
     file = video_file("matroska", "libx264", shown, options=options)
     everything = {frame.pts: frame.data for _, frame in await read(file)}
     assert len(everything) == 30
