@@ -1,17 +1,23 @@
 """The driver of a session: everything is carried out, and nothing is left behind."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from app_rig import LoudnessDetector, fake_engine
-from fakes import MODEL, FakeEngine, MemoryTransport
+from fakes import MODEL, SEEING_MODEL, FakeEngine, MemoryTransport
+from media_files import noise, picture_file
+from PIL import Image
 from tiny_text import tiny_prompt
 
+from sensorium.core.api import AppendMedia, OpenSpan
 from sensorium.gateway import connection as connection_module
 from sensorium.gateway.activity import ActivityPool
 from sensorium.gateway.client_events import (
@@ -22,11 +28,12 @@ from sensorium.gateway.client_events import (
     UpdateSession,
 )
 from sensorium.gateway.connection import Connection
-from sensorium.gateway.items import Item, TextPart
+from sensorium.gateway.items import Item, PicturePart, TextPart
 from sensorium.gateway.metrics import Metrics
 from sensorium.gateway.ports import TransportClosed
 from sensorium.gateway.server_events import (
     ErrorRaised,
+    ItemDone,
     OutputTextDelta,
     ResponseCreated,
     ResponseDone,
@@ -66,7 +73,7 @@ async def line(
     pool: ActivityPool[Any] = ActivityPool(LoudnessDetector())
     metrics = Metrics(engine)
     session = session_type(
-        model=MODEL,
+        model=engine.info or MODEL,
         prompt=tiny_prompt(),
         settings=settings or SessionSettings(),
         new_sequence_id=engine.new_sequence_id,
@@ -259,3 +266,106 @@ async def test_transport_closed_while_sending_is_a_normal_end() -> None:
 
     async with line(transport=Gone()) as peer:
         await peer.running
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def seeing_engine() -> FakeEngine:
+    engine = fake_engine()
+    engine.info = SEEING_MODEL
+    return engine
+
+
+def show(data: bytes, event_id: str | None = None) -> CreateItem:
+    item = Item(item_id="shown", role="user", content=(PicturePart(data=data),))
+    return CreateItem(item=item, event_id=event_id)
+
+
+def decoders() -> set[int]:
+    """Return the processes that decode files for this one: grandchildren, by a warm server."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+    return {pid for pid, parent in parents.items() if parents.get(parent) == os.getpid()}
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for other processes; `line` does so for 10 s at most."""
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+async def test_picture_is_decoded_beside_the_session_and_seen_by_the_answer() -> None:
+    pixels = noise(56, 84)
+    async with line(seeing_engine()) as peer:
+        peer.transport.push(show(picture_file(Image.fromarray(pixels), "png")), CreateResponse())
+        peer.transport.push(HELLO)
+        done = [await peer.transport.next(ItemDone) for _ in range(2)]
+        assert [event.item.item_id == "shown" for event in done] == [False, True]
+        answered = await peer.transport.next(ResponseDone)
+    assert answered.response.status == "completed"
+    assert answered.response.usage is not None
+    assert answered.response.usage.input_image_tokens == 2 * 3 + 2
+    requests = peer.engine.requests
+    [span] = [r for r in requests if isinstance(r, OpenSpan)]
+    [sent] = [r for r in requests if isinstance(r, AppendMedia)]
+    assert (span.modality, span.span_id) == ("image", sent.span_id)
+    np.testing.assert_array_equal(np.frombuffer(sent.data, np.uint8).reshape(56, 84, 3), pixels)
+
+
+async def test_bad_file_is_told_and_the_session_goes_on() -> None:
+    async with line(seeing_engine()) as peer:
+        peer.transport.push(show(b"what is this?", "ev1"), CreateResponse())
+        error = await peer.transport.next(ErrorRaised)
+        done = await peer.transport.next(ResponseDone)
+    assert (error.code, error.event_id) == ("unsupported_format", "ev1")
+    assert error.param == "item.content[0]"
+    assert done.response.status == "completed"
+
+
+@pytest.mark.parametrize("ending", ["peer", "server"])
+async def test_session_that_ends_while_a_file_is_decoded_leaves_nothing_behind(
+    ending: str,
+) -> None:
+    large = picture_file(Image.new("RGB", (6000, 6000)), "png", compress_level=1)
+    async with line(seeing_engine()) as peer:
+        before = asyncio.all_tasks()
+        peer.transport.push(show(large), CreateResponse())
+        await peer.transport.next(ResponseCreated)
+        await until(lambda: bool(decoders()))
+        for pid in decoders():
+            os.kill(pid, signal.SIGSTOP)  # it would take for ever
+        if ending == "peer":
+            peer.transport.hang_up()
+        else:
+            peer.connection.shut_down(1012, "server_shutting_down", "Bye.")
+        await peer.running
+        assert asyncio.all_tasks() <= before
+        await until(lambda: not decoders())
+    assert not [r for r in peer.engine.requests if isinstance(r, OpenSpan)]
+
+
+async def test_fault_of_a_decoder_ends_the_session_with_1011(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with line(seeing_engine()) as peer:
+        peer.transport.push(
+            CreateItem(
+                item=Item(
+                    item_id="",
+                    role="user",
+                    content=(PicturePart(data=b"x", detail="fine"),),  # type: ignore[arg-type]  # a fault of ours
+                )
+            )
+        )
+        assert (await peer.transport.wait_closed())[0] == 1011
+        await peer.running
+    assert "detail must be low, high or auto" in caplog.text
