@@ -8,6 +8,7 @@ import pytest
 from app_rig import fake_engine, http_client, make_app, services_of, websocket_client
 from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
+from tiny_text import tiny_muse_prompt, tiny_muse_tokenizer
 
 from sensorium.gateway.settings import GatewaySettings, Settings
 
@@ -53,6 +54,26 @@ def test_session_answers_text(model: str) -> None:
             deltas += event.get("delta", "")
     assert event["response"]["status"] == "completed"
     assert deltas == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("query", "is_told"),
+    [("", False), ("&channels=false", False), ("&channels=true", True), ("&channels=1", True)],
+)
+def test_what_the_model_writes_to_itself_is_told_who_asks_for_it(query: str, is_told: bool) -> None:
+    reply = " to=self<|message|>Hm, hm.<|eom|><|start|>assistant to=user<|message|>Hello."
+    engine = fake_engine(reply=reply, encode=tiny_muse_tokenizer().encode_markup)
+    app = make_app(engine, prompt=tiny_muse_prompt())
+    with session(f"?model=default{query}", app=app) as socket:
+        socket.send_json(ITEM)
+        socket.send_json({"type": "response.create"})
+        events = [socket.receive_json()]
+        while events[-1]["type"] != "response.done":
+            events.append(socket.receive_json())
+    thought = "".join(e["delta"] for e in events if e["type"] == "response.channel.delta")
+    ends = [(e["channel"], e["end"]) for e in events if e["type"] == "response.channel.done"]
+    assert (thought, ends[:1]) == (("Hm, hm.", [("self", "eom")]) if is_told else ("", []))
+    assert [e["text"] for e in events if e["type"] == "response.output_text.done"] == ["Hello."]
 
 
 @pytest.mark.parametrize(
