@@ -31,15 +31,23 @@ class AppendAudio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendPicture:
+    """A frame of a live camera: the file of a picture."""
+
+    data: bytes
+    event_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitAudio:
-    """The buffered sound is a turn."""
+    """The buffered sound, with the frames beside it, is a turn."""
 
     event_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearAudio:
-    """Throw the buffered sound away."""
+    """Throw the buffered sound away, and the frames beside it."""
 
     event_id: str | None = None
 
@@ -119,6 +127,7 @@ class Nothing:
 ClientEvent = (
     UpdateSession
     | AppendAudio
+    | AppendPicture
     | CommitAudio
     | ClearAudio
     | CreateItem

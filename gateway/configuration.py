@@ -42,7 +42,9 @@ class SessionConfig:
     """A session's effective settings.
 
     `max_output_tokens` None means the server's limit. `truncation`: "auto" drops the oldest items
-    when the conversation outgrows the model, "disabled" refuses instead. `extras` holds settings
+    when the conversation outgrows the model, "disabled" refuses instead. `interleave`: frames of a
+    camera get their place at a pause of the speaker, or after so many seconds of sound; None: at
+    the end of the turn. `extras` holds settings
     that are accepted, kept and shown again but do nothing here (voice, tracing, tools, …), in the
     dialect's own names.
     """
@@ -54,6 +56,7 @@ class SessionConfig:
     transcription: Transcription | None = None
     noise_reduction: Literal["near_field", "far_field"] | None = None
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
+    interleave: float | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -96,6 +96,7 @@ class Connection:
                 self._files.cancel()
         finally:
             self._activity.close()
+            self._meter.ended(self._session.frame_counts)
             await self._sequences.close_all(MAX_CLOSING_S)
             await self._close_transport(NORMAL, "")
             logger.info("session %s ended", self._id)

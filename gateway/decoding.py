@@ -6,10 +6,13 @@ from contextlib import aclosing
 
 import numpy as np
 
-from sensorium.encoders.decode import decode_image, decode_video
+from sensorium.encoders.decode import DecodeLimits, decode_image, decode_video
 from sensorium.encoders.media import Intake, MediaError, MediaFrame, Pts, joined
 from sensorium.gateway.ingest import Timeline
 from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, medium
+
+_LIMITS_OF_FRAME = DecodeLimits(max_pixels=4096 * 2304, max_cpu_s=5, max_wait_s=10.0)
+"""A camera's frames keep the sound of their turn waiting."""
 
 
 class FileDecoding:
@@ -61,7 +64,8 @@ async def decode_file(
     try:
         match file.modality:
             case "image":
-                media = await _picture(file, intakes["image"])
+                as_video = file.is_frame and "video" in intakes
+                media = await _picture(file, intakes["video" if as_video else "image"])
             case "video":
                 media = await _video(file, intakes["video"], intakes.get("audio"))
             case "audio":
@@ -72,7 +76,8 @@ async def decode_file(
 
 
 async def _picture(file: FileToDecode, intake: Intake) -> tuple[Medium, ...]:
-    frame = await decode_image(file.data, intake, detail=file.detail)
+    limits = _LIMITS_OF_FRAME if file.is_frame else None
+    frame = await decode_image(file.data, intake, detail=file.detail, limits=limits)
     return (await asyncio.to_thread(medium, "image", [frame], intake),)
 
 

@@ -1,95 +1,34 @@
 """Spoken turns on their way through the engine: one after the other, each kept until it was heard.
 
-The first turn of the queue may be *live*: its span is open at the tail of the main sequence and
-its sound is encoded as it comes. The others wait. Sound is kept until it was heard to its end, so
-that a turn survives the loss of the engine; sound that becomes embeddings, not words, is handed on
-as a `Recording` then, for it is all that can make them again.
+The first turn of the queue may be *live*: it stands at the tail of the main sequence, a span for
+each of its pieces, and its sound is encoded as it comes. The others wait. Sound and frames are kept
+until they were encoded, so that a turn survives the loss of the engine.
 """
 
-import hashlib
 from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from sensorium.core.api import AppendMedia, Heard, ModelInfo, Progress, SpanClosed, SpanId
+from sensorium.core.api import AppendMedia, Heard, ModelInfo, Progress, SpanClosed
 from sensorium.core.text.prompt import Prompt
 from sensorium.encoders.base import ClipHints
 from sensorium.encoders.media import Samples
 from sensorium.gateway.configuration import Transcription
+from sensorium.gateway.media import Medium
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
+from sensorium.gateway.spoken_turn import SpokenTurn, Stretch, View
 
 _HOP_MS = 128
 """While a turn is open, sound is handed to an encoder that makes words this often. One that makes
 rows gets it as each row is complete, so that nothing but a begun row is left for the commit."""
 _MAX_IN_FLIGHT_S = 30
 """Sound that may wait in the encoder's queue."""
+_SPOKEN_POSITIONS = 512
+"""About two minutes of speech."""
 
 MAX_PROMPT_CHARACTERS = 1000
 """The end of a transcription prompt that is used: Whisper reads 224 tokens of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recording:
-    """The sound of a whole turn: mono at the model's rate, and the SHA-256 of its bytes in hex."""
-
-    samples: Samples
-    sha256: str
-
-
-@dataclass(slots=True)
-class SpokenTurn:
-    """One turn of the user's speech.
-
-    `settled` is the text heard in this attempt, `told` what the peer has seen of it as deltas.
-    With `keeps_sound` its bytes are hashed as they come, for a `recording` of it.
-    """
-
-    item_id: str
-    start_ms: int = 0
-    hints: ClipHints = field(default_factory=ClipHints)
-    keeps_sound: bool = False
-    committed: bool = False
-    respond: bool = False
-    settled: str = ""
-    told: str = ""
-    num_attempts: int = 0
-    refused_since: float | None = None
-    span: SpanId | None = None
-    closing: bool = False
-    chunks: list[Samples] = field(default_factory=list)
-    num_chunks_sent: int = 0
-    num_samples: int = 0
-    num_sent: int = 0
-    num_taken: int = 0
-    _hash: "hashlib._Hash" = field(default_factory=hashlib.sha256)
-
-    @property
-    def content(self) -> str:
-        """The name of all its sound for `CloseSpan`: its SHA-256, "" if it isn't kept."""
-        return self._hash.hexdigest() if self.keeps_sound else ""
-
-    def append(self, samples: Samples) -> None:
-        """Add sound at the end."""
-        if len(samples):
-            self.chunks.append(samples)
-            self.num_samples += len(samples)
-            if self.keeps_sound:
-                self._hash.update(samples.data)
-
-    def recording(self) -> Recording:
-        """Return its sound as one piece; the turn must be one that keeps it."""
-        assert self.keeps_sound
-        samples = np.concatenate([np.zeros(0, np.float32), *self.chunks])
-        return Recording(samples=samples, sha256=self.content)
-
-    def start_over(self) -> None:
-        """Nothing of it stands in the engine (any more)."""
-        self.span = None
-        self.closing = False
-        self.settled = ""
-        self.num_chunks_sent = self.num_sent = self.num_taken = 0
 
 
 class Hearing:
@@ -106,6 +45,7 @@ class Hearing:
         self._main = main
         self._head = prompt.open_message("user")
         self._tail = prompt.close_message()
+        self._between_words = prompt.text("\n")
         self._turns: deque[SpokenTurn] = deque()
 
     @property
@@ -130,13 +70,20 @@ class Hearing:
 
     @property
     def is_live(self) -> bool:
-        """Whether the first turn's span is open in the engine."""
-        return bool(self._turns) and self._turns[0].span is not None
+        """Whether the first turn stands in the engine, as far as it goes."""
+        return bool(self._turns) and self._turns[0].is_live
 
     @property
     def backlog_samples(self) -> int:
         """Sound accepted and not yet taken by an encoder."""
         return sum(turn.num_samples - turn.num_taken for turn in self._turns)
+
+    @property
+    def reserve(self) -> int:
+        """Positions to keep free for the first turn when it begins, 0 if there is none."""
+        if not self._turns:
+            return 0
+        return _SPOKEN_POSITIONS + sum(medium.num_positions for medium in self._turns[0].seen())
 
     def begin(self, turn: SpokenTurn) -> None:
         """Queue a turn; one that is complete already goes before the one still being spoken."""
@@ -147,26 +94,20 @@ class Hearing:
         else:
             self._turns.append(turn)
 
-    def drop_current(self) -> None:
-        """Forget the turn that still takes sound; its span, if live, is rolled back."""
-        turn = self._turns.pop()
-        if turn.span is not None:
+    def drop(self, turn: SpokenTurn) -> None:
+        """Forget a turn; if it is live, it is rolled back."""
+        self._turns.remove(turn)
+        if turn.is_live and self._main.sequence_id is not None:
             self._main.discard_tail()
-
-    def drop_first(self) -> SpokenTurn:
-        """Forget the first turn (it can't be heard)."""
-        turn = self._turns.popleft()
-        if turn.span is not None and self._main.sequence_id is not None:
-            self._main.discard_tail()
-        return turn
 
     def go_live(self, transcription: Transcription | None) -> None:
-        """Open the first turn's span at the tail of the main sequence, which must be in sync."""
+        """Begin the first turn at the tail of the main sequence, which must be in sync."""
         turn = self._turns[0]
         wanted = transcription or Transcription()
         prompt = (wanted.prompt or "")[-MAX_PROMPT_CHARACTERS:]
-        hints = ClipHints(live=turn.hints.live, language=wanted.language, prompt=prompt)
-        turn.span = self._main.open_media(self._head, hints)
+        turn.hints = ClipHints(live=not turn.is_inline, language=wanted.language, prompt=prompt)
+        turn.is_live = True
+        self._main.append(self._head)
 
     def step_aside(self) -> None:
         """Take the live turn off the tail; it will be heard again from its beginning."""
@@ -181,40 +122,83 @@ class Hearing:
     def anticipate(self) -> None:
         """The speaker has paused: let the encoder get ready for the end of the turn."""
         turn = self.first
-        if turn is not None and turn.span is not None and not turn.committed:
-            self._send(turn)
-            self._main.anticipate_end(turn.span)
+        last = turn.pieces[-1] if turn is not None and turn.pieces else None
+        if turn is None or turn.committed or not isinstance(last, Stretch) or last.span is None:
+            return
+        self._send(turn, last)
+        self._main.anticipate_end(last.span)
 
     def feed(self) -> None:
-        """Hand over as much of the live turn's sound as the encoder's queue may hold."""
+        """Hand over what the encoders may have of the live turn, piece by piece."""
         turn = self.first
-        if turn is None or turn.span is None:
+        if turn is None or not turn.is_live:
             return
-        if turn.num_samples // self._hop > turn.num_sent // self._hop or turn.committed:
-            self._send(turn)
-        if turn.committed and turn.num_sent == turn.num_samples and not turn.closing:
-            turn.closing = True
-            self._main.close_media(turn.span, content=turn.content)
+        while turn.num_placed < len(turn.pieces):
+            piece = turn.pieces[turn.num_placed]
+            if isinstance(piece, Stretch):
+                if not self._speak(turn, piece):
+                    return
+            elif piece.media is None:
+                return
+            else:
+                self._show(turn, piece.media)
+            turn.num_placed += 1
 
     def advance(self, event: Progress | Heard | SpanClosed) -> SpokenTurn | None:
         """Take the engine's word on the live turn; returns it, or None if the event is stale."""
         turn = self.first
-        if turn is None or turn.span != event.span_id:
+        if turn is None or event.span_id not in turn.open_spans:
             return None
-        if isinstance(event, Progress):
+        if not isinstance(event, Progress):
+            turn.hear(event)
+        elif turn.open_spans[event.span_id] is not None:
             turn.num_taken += event.num_ticks
             self.feed()
-        elif isinstance(event, SpanClosed):
-            self._turns.popleft()
-            self._main.complete(("item", turn.item_id), self._tail)
         return turn
 
-    def _send(self, turn: SpokenTurn) -> None:
-        assert turn.span is not None
+    def complete(self, key: tuple[str, str]) -> None:
+        """End the first turn, which must be complete, and keep it as the unit `key`."""
+        self._turns.popleft()
+        self._main.complete(key, self._tail)
+
+    def _speak(self, turn: SpokenTurn, stretch: Stretch) -> bool:
+        """Send sound that is due; returns whether all of the stretch is with its encoder.
+
+        A stretch before frames that aren't decoded is kept open: perhaps there is nothing to see.
+        """
+        if stretch.span is None:
+            self._divide(turn, are_words=not self.gives_rows)
+            stretch.span = self._main.open_media(turn.hints)
+            turn.open_spans[stretch.span] = stretch
+        after = turn.pieces[turn.num_placed + 1 :]
+        is_over = turn.committed or bool(after)
+        is_whole_hop = stretch.num_samples // self._hop > stretch.num_sent // self._hop
+        if is_whole_hop or is_over:
+            self._send(turn, stretch)
+        is_settled = not after or not isinstance(after[0], View) or after[0].media is not None
+        if not (is_over and is_settled and stretch.num_sent == stretch.num_samples):
+            return False
+        self._main.close_media(stretch.span, content=stretch.content)
+        return True
+
+    def _show(self, turn: SpokenTurn, media: tuple[Medium, ...]) -> None:
+        for medium in media:
+            self._divide(turn, are_words=not medium.gives_rows)
+            turn.open_spans[self._main.place(medium, live=True)] = None
+
+    def _divide(self, turn: SpokenTurn, *, are_words: bool) -> None:
+        """Divide words from the words of the piece before, as `Conversation` does."""
+        if are_words and turn.ends_in_words:
+            self._main.append(self._between_words)
+        turn.ends_in_words = are_words
+
+    def _send(self, turn: SpokenTurn, stretch: Stretch) -> None:
+        assert stretch.span is not None
         assert self._main.sequence_id is not None
         pieces: list[Samples] = []
-        room = self._max_in_flight - (turn.num_sent - turn.num_taken)
-        for chunk in turn.chunks[turn.num_chunks_sent :]:
+        num_sent = sum(each.num_sent for each in turn.stretches)
+        room = self._max_in_flight - (num_sent - turn.num_taken)
+        for chunk in stretch.chunks[stretch.num_chunks_sent :]:
             if room <= 0:
                 break
             room -= len(chunk)
@@ -224,11 +208,11 @@ class Hearing:
             self._outbox.ask(
                 AppendMedia(
                     sequence_id=self._main.sequence_id,
-                    span_id=turn.span,
-                    pts=turn.num_sent,
+                    span_id=stretch.span,
+                    pts=stretch.num_sent,
                     shape=sound.shape,
                     data=sound.tobytes(),
                 )
             )
-            turn.num_chunks_sent += len(pieces)
-            turn.num_sent += len(sound)
+            stretch.num_chunks_sent += len(pieces)
+            stretch.num_sent += len(sound)

@@ -87,6 +87,11 @@ class Listener:
         return self._num_passed * 1000 // self._rate_hz
 
     @property
+    def position(self) -> int:
+        """Samples up to which sound was judged or committed, since the stream began."""
+        return self._num_passed
+
+    @property
     def num_unscored(self) -> int:
         """Samples that still wait for a verdict."""
         return len(self._unscored) * self._windows.size + len(self._windows.rest)

@@ -34,7 +34,8 @@ class FileToDecode:
     """A part of an item whose bytes are to be decoded; answered by FileDecoded or FileRefused.
 
     `number` names it in the answer. Sound comes bare, in the format `sound`, and is kept whole.
-    What is decoded may take `max_bytes`.
+    What is decoded may take `max_bytes`. A picture that `is_frame` of a camera is sized like one of
+    a video, where the model takes videos.
     """
 
     number: int
@@ -43,6 +44,7 @@ class FileToDecode:
     max_bytes: int
     detail: Detail = "auto"
     sound: AudioFormat = field(default_factory=AudioFormat)
+    is_frame: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,12 @@
 """Counters and histograms of one gateway in Prometheus' text format; the one place to name them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE_LATEST
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from sensorium.gateway.client_events import AppendAudio, ClientEvent
+from sensorium.gateway.client_events import AppendAudio, AppendPicture, ClientEvent
 from sensorium.gateway.ports import EnginePort
 from sensorium.gateway.server_events import (
     OutputTextDelta,
@@ -36,8 +36,12 @@ class Metrics:
             "sensorium_events", "Session events", ["direction"], registry=registry
         )
         self.appended_bytes = Counter(
-            "sensorium_appended_bytes", "Sound received by sessions", registry=registry
+            "sensorium_appended_bytes", "Sound and frames received by sessions", registry=registry
         )
+        self.camera_frames = Counter(
+            "sensorium_camera_frames", "Frames of ended sessions by what became of them",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
         self.decoded_seconds = Counter(
             "sensorium_decoded_seconds", "Sound decoded from uploaded files", registry=registry
         )
@@ -95,8 +99,13 @@ class SessionMeter:
     def received(self, event: ClientEvent) -> None:
         """Count a client event."""
         self._metrics.events.labels("in").inc()
-        if isinstance(event, AppendAudio):
+        if isinstance(event, AppendAudio | AppendPicture):
             self._metrics.appended_bytes.inc(len(event.data))
+
+    def ended(self, frame_counts: Mapping[str, int]) -> None:
+        """Count what became of a session's frames."""
+        for outcome, count in frame_counts.items():
+            self._metrics.camera_frames.labels(outcome).inc(count)
 
     def queued(self, event: ServerEvent) -> None:
         """Count a server event."""

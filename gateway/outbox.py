@@ -1,6 +1,7 @@
 """What a session wants done: events, requests to the engine, windows to score, files to decode."""
 
 from collections.abc import Iterable
+from itertools import count
 
 from sensorium.core.api import EngineRequest
 from sensorium.encoders.media import Samples
@@ -9,13 +10,17 @@ from sensorium.gateway.server_events import ServerEvent
 
 
 class Outbox:
-    """Four queues in order, drained by the connection after each call of the session."""
+    """Four queues in order, drained by the connection after each call of the session.
+
+    `file_numbers` are the names of files that are decoded, each taken once.
+    """
 
     def __init__(self) -> None:
         self._events: list[ServerEvent] = []
         self._requests: list[EngineRequest] = []
         self._windows: list[Samples] = []
         self._files: list[FileToDecode] = []
+        self.file_numbers = count(1)
 
     def say(self, *events: ServerEvent) -> None:
         """Queue events for the peer."""

@@ -66,16 +66,15 @@ class Placement:
         self._keep(same)
         for unit in units[same:]:
             for piece in unit.pieces:
-                span = self._send(piece) if isinstance(piece, Medium) else self._append(piece)
+                span = self.place(piece) if isinstance(piece, Medium) else self.append(piece)
             self._placed.append(_Placed(unit.key, span))
 
     def medium_at(self, span: SpanId) -> Medium | None:
         """Return the medium whose span it is, once: the engine tells of it when it is encoded."""
         return self._media.pop(span, None)
 
-    def open_media(self, head: tuple[int, ...], hints: ClipHints) -> SpanId:
-        """Begin a spoken message at the tail: its head, then a span that the encoder fills."""
-        self._append(head)
+    def open_media(self, hints: ClipHints) -> SpanId:
+        """Open a span for sound at the tail, which the encoder fills as it comes."""
         span = self._next_span()
         self._ask(OpenSpan(sequence_id=self._id(), span_id=span, hints=hints, tenant=self._tenant))
         return span
@@ -90,14 +89,14 @@ class Placement:
 
     def generate(self, head: tuple[int, ...], sampling: SamplingParams) -> SpanId:
         """Let the model write a message at the tail."""
-        self._append(head)
+        self.append(head)
         span = self._next_span()
         self._ask(Generate(sequence_id=self._id(), span_id=span, sampling=sampling))
         return span
 
     def complete(self, key: tuple[str, str], tail: tuple[int, ...]) -> None:
         """End the message at the tail and keep it as the unit `key`."""
-        self._placed.append(_Placed(key, self._append(tail)))
+        self._placed.append(_Placed(key, self.append(tail)))
 
     def discard_tail(self) -> None:
         """Drop what stands after the last complete unit."""
@@ -132,13 +131,14 @@ class Placement:
         self._tail = SpanId(self._num_spans)
         return self._tail
 
-    def _append(self, token_ids: tuple[int, ...]) -> SpanId:
+    def append(self, token_ids: tuple[int, ...]) -> SpanId:
+        """Append tokens at the tail: a message's head, or what stands between its parts."""
         span = self._next_span()
         self._ask(AppendTokens(sequence_id=self._id(), span_id=span, token_ids=token_ids))
         return span
 
-    def _send(self, medium: Medium) -> SpanId:
-        """Append a whole clip as a span of its own."""
+    def place(self, medium: Medium, *, live: bool = False) -> SpanId:
+        """Append a whole clip as a span of its own. `live`: somebody is talking meanwhile."""
         sequence_id, span = self._id(), self._next_span()
         self._media[span] = medium
         self._ask(
@@ -146,7 +146,7 @@ class Placement:
                 sequence_id=sequence_id,
                 span_id=span,
                 modality=medium.modality,
-                hints=ClipHints(live=False),
+                hints=ClipHints(live=live),
                 content=medium.content,
                 tenant=self._tenant,
             )

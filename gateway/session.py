@@ -9,7 +9,7 @@ server shuts down, or a deadline passes; then it is CLOSED.
 """
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from sensorium.core.api import EngineEvent, EngineRequest, ModelInfo, SequenceId
@@ -17,6 +17,7 @@ from sensorium.core.text.prompt import Prompt
 from sensorium.encoders.media import Samples
 from sensorium.gateway.client_events import (
     AppendAudio,
+    AppendPicture,
     CancelResponse,
     ClearAudio,
     ClientEvent,
@@ -113,14 +114,7 @@ class Session:
             tail=self._tail,
             new_id=new_id,
         )
-        self._outbox.say(
-            SessionCreated(
-                session_id=self.session_id,
-                model=model.name,
-                expires_at=self._expires_unix,
-                config=self.config,
-            )
-        )
+        self._tell(SessionCreated)
 
     def receive(self, event: ClientEvent, now: float) -> None:
         """Take an event of the peer; a fault of the peer becomes an ErrorRaised."""
@@ -141,10 +135,9 @@ class Session:
             match event:
                 case VoiceActivity():
                     self._floor.hear(event)
-                case FileDecoded():
-                    self._tail.decoded(event)
-                case FileRefused():
-                    self._tail.viewing.refused(event)
+                case FileDecoded() | FileRefused():
+                    if not self._floor.look(event):
+                        self._tail.decoded(event)
                 case _:
                     self._tail.advance(event, now)
         self._tail.pump(now)
@@ -202,6 +195,11 @@ class Session:
         """Return files of items; each wants one FileDecoded or FileRefused."""
         return self._outbox.take_files()
 
+    @property
+    def frame_counts(self) -> Mapping[str, int]:
+        """How many frames of the camera were taken, and why others weren't (camera.py)."""
+        return self._floor.frame_counts
+
     def wants_input(self) -> bool:
         """Whether the connection should go on reading; False while much waits."""
         return self._floor.wants_input() and self._tail.viewing.wants_input
@@ -210,6 +208,8 @@ class Session:
         match event:
             case AppendAudio():
                 self._floor.append(event.data)
+            case AppendPicture():
+                self._floor.show(event)
             case CommitAudio():
                 self._floor.commit()
             case ClearAudio():
@@ -245,12 +245,15 @@ class Session:
         self._floor.configure(config)
         self._tail.configure(config)
         self.config = config
+        self._tell(SessionUpdated)
+
+    def _tell(self, kind: type[SessionCreated] | type[SessionUpdated]) -> None:
         self._outbox.say(
-            SessionUpdated(
+            kind(
                 session_id=self.session_id,
                 model=self._model.name,
                 expires_at=self._expires_unix,
-                config=config,
+                config=self.config,
             )
         )
 

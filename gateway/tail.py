@@ -26,8 +26,8 @@ from sensorium.gateway.configuration import SessionConfig
 from sensorium.gateway.context import Context, length
 from sensorium.gateway.conversation import Conversation
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.hearing import Hearing, SpokenTurn
-from sensorium.gateway.media import FileDecoded
+from sensorium.gateway.hearing import Hearing
+from sensorium.gateway.media import FileDecoded, FileRefused
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 from sensorium.gateway.reply import Reply
@@ -41,8 +41,6 @@ _MAX_WAIT_S = 60.0
 """After so long without an engine a turn or response is given up."""
 _MAX_ATTEMPTS = 3
 """A turn that fails the engine this often is given up: it may be what breaks it."""
-_TURN_POSITIONS = 512
-"""Positions kept free for a spoken turn when it begins: about two minutes of speech."""
 
 
 class Tail:
@@ -173,11 +171,10 @@ class Tail:
                 if event.sequence_id == self._main.sequence_id:
                     turn = self.hearing.advance(event)
                     if turn is not None and isinstance(event, Heard):
-                        self.transcripts.heard(turn, event)
-                    elif turn is not None and isinstance(event, SpanClosed):
-                        self._heard_to_the_end(turn, event)
+                        self.transcripts.heard(turn)
                 if isinstance(event, SpanClosed):
                     self.viewing.encoded(event, [self._main, *self.answering.placements])
+                self._complete()
             case Generated() | TurnEnded():
                 self.answering.advance(event)
             case Failed():
@@ -201,7 +198,7 @@ class Tail:
         wants_tail = self.hearing.first is not None and not self.hearing.is_live
         is_ending = self.hearing.is_live and self.hearing.has_committed
         if (wants_tail or (self._is_stale and not is_ending)) and not on_main:
-            reserve = self._answer_reserve() + (_TURN_POSITIONS if self.hearing.first else 0)
+            reserve = self._answer_reserve() + self.hearing.reserve
             if self.hearing.is_live:
                 self.hearing.step_aside()
             self._main.sync(self.context.fit(self._config, reserve))
@@ -209,13 +206,15 @@ class Tail:
             if self.hearing.first is not None:
                 self.hearing.go_live(self._config.transcription)
         self.hearing.feed()
+        if self._complete():
+            self.pump(now)
 
-    def decoded(self, event: FileDecoded) -> None:
+    def decoded(self, event: FileDecoded | FileRefused) -> None:
         """Media are there: have them encoded before anybody asks for an answer.
 
         A turn that is still being spoken is heard anew behind them.
         """
-        self._is_stale = self.viewing.decoded(event) or self._is_stale
+        self._is_stale |= self.viewing.advance(event)
 
     def close(self, code: str, message: str) -> None:
         """End every response with an error and give all sequences back."""
@@ -241,19 +240,22 @@ class Tail:
     def _answer_reserve(self) -> int:
         return self.context.reserve(self._settings.max_output_tokens)
 
-    def _heard_to_the_end(self, turn: SpokenTurn, event: SpanClosed) -> None:
-        transcript = event.transcript.strip()
+    def _complete(self) -> bool:
+        """End the first turn if all of it was encoded; returns whether it was."""
+        turn = self.hearing.first
+        if turn is None or not turn.is_complete:
+            return False
+        self.hearing.complete(self.viewing.keep_turn(turn))
         if not self.hearing.gives_rows:
-            self.conversation.set_transcript(turn.item_id, transcript)
-            self.answering.note_spoken(turn.item_id, event.num_positions)
-        else:
-            self.viewing.keep_sound(turn.item_id, turn.recording(), event.num_positions)
-        self.transcripts.complete(turn, event, turn.num_samples / self._model.audio_rate_hz)
-        was_heard = event.num_positions > 0 if self.hearing.gives_rows else bool(transcript)
+            self.answering.note_spoken(turn.item_id, turn.num_positions)
+        self.transcripts.complete(turn, turn.num_samples / self._model.audio_rate_hz)
+        has_words = bool(turn.settled.strip())
+        was_heard = turn.num_positions > 0 if self.hearing.gives_rows else has_words
         if turn.respond and was_heard:
             detection = self._config.turn_detection
             may_interrupt = detection is not None and detection.interrupt_response
             self._answer_soon = self.hearing.first is None or not may_interrupt
+        return True
 
     def _failed(self, event: Failed, now: float) -> None:
         is_transient = event.code in ("engine_busy", "engine_lost")
@@ -276,7 +278,7 @@ class Tail:
 
     def _turn_failed(self, event: Failed, now: float) -> None:
         turn = self.hearing.first
-        if turn is None or turn.span is None:
+        if turn is None or not turn.is_live:
             return
         self.hearing.lost()
         if event.code == "engine_busy":
@@ -286,7 +288,7 @@ class Tail:
             turn.num_attempts += 1
             give_up = turn.num_attempts >= _MAX_ATTEMPTS
         if give_up and turn.committed:
-            self.hearing.drop_first()
+            self.hearing.drop(turn)
             self.transcripts.failed(turn, event.code, event.message)
 
     def _items_in_use(self) -> set[str]:

@@ -1,9 +1,7 @@
 """What the peer is told of a spoken turn's words, settled and unsettled."""
 
-from sensorium.core.api import Heard, SpanClosed
 from sensorium.encoders.media import Intake
 from sensorium.gateway.configuration import Transcription
-from sensorium.gateway.hearing import SpokenTurn
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.server_events import (
     TranscriptCompleted,
@@ -11,6 +9,7 @@ from sensorium.gateway.server_events import (
     TranscriptFailed,
     TranscriptPartial,
 )
+from sensorium.gateway.spoken_turn import SpokenTurn
 
 
 class Transcripts:
@@ -35,19 +34,19 @@ class Transcripts:
         self._wordless = intake.encoder if intake is not None and intake.gives_rows else None
         self.transcription = transcription
 
-    def heard(self, turn: SpokenTurn, event: Heard) -> None:
+    def heard(self, turn: SpokenTurn) -> None:
         """Tell the words of an open turn, if the peer wants them live."""
-        turn.settled += event.text
         if self._live and self.transcription is not None:
             self._tell(turn)
-            self._outbox.say(TranscriptPartial(item_id=turn.item_id, text=event.pending))
+            self._outbox.say(TranscriptPartial(item_id=turn.item_id, text=turn.pending))
 
-    def complete(self, turn: SpokenTurn, event: SpanClosed, seconds: float) -> None:
-        """Tell the end of a turn: its transcript, or why there is none."""
-        if self.transcription is None:
+    def complete(self, turn: SpokenTurn, seconds: float) -> None:
+        """Tell the end of a turn: its transcript, or why there is none. Pictures have none."""
+        if self.transcription is None or not turn.stretches:
             return
-        if event.problem is not None and not event.transcript.strip():
-            self.failed(turn, "unsupported_speech", event.problem)
+        transcript = turn.settled.strip()
+        if turn.problem is not None and not transcript:
+            self.failed(turn, "unsupported_speech", turn.problem)
             return
         if self._wordless is not None:
             self.failed(
@@ -57,12 +56,9 @@ class Transcripts:
                 "transcript.",
             )
             return
-        turn.settled = event.transcript
         self._tell(turn)
         self._outbox.say(
-            TranscriptCompleted(
-                item_id=turn.item_id, text=event.transcript.strip(), seconds=seconds
-            )
+            TranscriptCompleted(item_id=turn.item_id, text=transcript, seconds=seconds)
         )
 
     def failed(self, turn: SpokenTurn, code: str, message: str) -> None:
@@ -71,7 +67,7 @@ class Transcripts:
             self._outbox.say(TranscriptFailed(item_id=turn.item_id, code=code, message=message))
 
     def _tell(self, turn: SpokenTurn) -> None:
-        text = turn.settled.lstrip()
+        text = turn.settled
         if len(text) > len(turn.told) and text.startswith(turn.told):
             self._outbox.say(TranscriptDelta(item_id=turn.item_id, text=text[len(turn.told) :]))
             turn.told = text

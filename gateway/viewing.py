@@ -6,28 +6,19 @@ the client is told.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 
 from sensorium.core.api import ModelInfo, SpanClosed
-from sensorium.encoders.media import MediaFrame, Pts
 from sensorium.gateway.configuration import AudioFormat
 from sensorium.gateway.context import Context
 from sensorium.gateway.conversation import Conversation
 from sensorium.gateway.errors import PeerError
-from sensorium.gateway.hearing import Recording
 from sensorium.gateway.items import AudioPart, Item, Part, PicturePart, TextPart, VideoPart
-from sensorium.gateway.media import (
-    FileDecoded,
-    FileRefused,
-    FileToDecode,
-    Medium,
-    Modality,
-    pieces_of,
-)
+from sensorium.gateway.media import FileDecoded, FileRefused, FileToDecode, Medium, Modality
 from sensorium.gateway.outbox import Outbox
 from sensorium.gateway.placement import Placement
 from sensorium.gateway.server_events import ErrorRaised, ItemDone
+from sensorium.gateway.spoken_turn import SpokenTurn
 
 MAX_WAITING_BYTES = 32 << 20
 """Files of one session that may wait to be decoded; from half of it on its peer is read no more."""
@@ -64,7 +55,6 @@ class Viewing:
         self._context = context
         self._intakes = model.intakes
         self._max_item_positions = max_item_positions
-        self._numbers = count(1)
         self._awaited: dict[int, _Awaited] = {}
 
     @property
@@ -114,7 +104,7 @@ class Viewing:
             is_heard_elsewhere = modality == "audio" and not (audio and audio.gives_rows)
             if modality is None or not data or is_heard_elsewhere:
                 continue
-            number = next(self._numbers)
+            number = next(self._outbox.file_numbers)
             self._awaited[number] = _Awaited(item.item_id, place, event_id, len(data))
             self._outbox.decode(
                 FileToDecode(
@@ -130,11 +120,17 @@ class Viewing:
         self._conversation.expect(item.item_id, parts)
         return bool(parts)
 
-    def decoded(self, event: FileDecoded) -> bool:
-        """Take the media of a part; returns whether its item is complete with it."""
+    def advance(self, event: FileDecoded | FileRefused) -> bool:
+        """Take the media of a part; returns whether its item is complete with it.
+
+        A file that is refused takes its item with it, and the client is told.
+        """
         awaited = self._awaited.pop(event.number)
         item_id = awaited.item_id
         if item_id not in self._conversation:
+            return False
+        if isinstance(event, FileRefused):
+            self._refuse(awaited, event.code, event.message)
             return False
         self._conversation.keep(item_id, awaited.part, event.media)
         if (excess := self._excess(item_id)) is not None:
@@ -151,26 +147,23 @@ class Viewing:
         self._context.drop_excess_items()
         return True
 
-    def refused(self, event: FileRefused) -> None:
-        """Tell the client what is wrong with a file, and drop its item."""
-        awaited = self._awaited.pop(event.number)
-        if awaited.item_id in self._conversation:
-            self._refuse(awaited, event.code, event.message)
+    def keep_turn(self, turn: SpokenTurn) -> tuple[str, str]:
+        """Keep what a spoken turn became, and its media: rows can be made again only from them.
 
-    def keep_sound(self, item_id: str, recording: Recording, num_positions: int) -> None:
-        """Keep a spoken turn that became rows: they can be made again only from its sound."""
-        intake = self._intakes["audio"]
-        frame = MediaFrame(pts=Pts(0), rate_hz=intake.rate_hz, data=recording.samples)
-        clip = Medium(
-            modality="audio",
-            encoder=intake.encoder,
-            pieces=pieces_of([frame]),
-            content=recording.sha256,
-            gives_rows=True,
-            num_positions=num_positions,
-        )
-        self._conversation.keep(item_id, 0, (clip,))
+        Returns the key of the unit that its message is.
+        """
+        key, conversation = ("item", turn.item_id), self._conversation
+        if turn.item_id not in conversation:
+            return key
+        if turn.is_inline:  # the item may have other parts, so that its unit is another
+            conversation.set_transcript(turn.item_id, turn.settled.strip())
+            return key
+        conversation.update(replace(conversation[turn.item_id], content=turn.parts()))
+        for place, media in turn.media(self._intakes.get("audio")).items():
+            conversation.keep(turn.item_id, place, media)
+        unit = conversation.unit(turn.item_id)
         self._context.drop_excess_items()
+        return key if unit is None else unit.key
 
     def encoded(self, event: SpanClosed, placements: Iterable[Placement]) -> None:
         """Note how many positions a medium took in one of the sequences, and what went wrong."""

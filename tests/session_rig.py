@@ -119,7 +119,8 @@ class Rig:
             return asyncio.run(decode_file(file, intakes))
         if file.data.startswith(b"bad"):
             return FileRefused(number=file.number, code="damaged", message="The file is damaged.")
-        made = medium(file.modality, shown(file), intakes[file.modality])
+        eyes = "video" if file.is_frame and "video" in intakes else file.modality
+        made = medium(file.modality, shown(file), intakes[eyes])
         return FileDecoded(number=file.number, media=(made,))
 
     def _append(self, seconds: float, level: float, packet_ms: int) -> list[ServerEvent]:

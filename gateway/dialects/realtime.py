@@ -26,21 +26,32 @@ class _Envelope(msgspec.Struct):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_EVENTS: Mapping[str, type[wire.AnyEvent]] = {
+_Event = wire.AnyEvent | wire.VideoEvent
+_EVENTS: Mapping[str, type[_Event]] = {
     str(event.__struct_config__.tag): event for event in get_args(wire.AnyEvent)
 }
-_DECODERS = {name: msgspec.json.Decoder(event) for name, event in _EVENTS.items()}
+_EVENTS_WITH_VIDEO: Mapping[str, type[_Event]] = {
+    **_EVENTS,
+    **{str(event.__struct_config__.tag): event for event in get_args(wire.VideoEvent)},
+}
+_DECODERS = {
+    event: msgspec.json.Decoder(event)
+    for event in (*_EVENTS.values(), *_EVENTS_WITH_VIDEO.values())
+}
 
 
 class RealtimeDialect:
     """One connection's view of the protocol: it numbers what it says and recalls `audio.output`.
 
     `live_transcripts` shows the unsettled words of a transcript as well, as events that the
-    protocol doesn't have; strict clients call an unknown event an error.
+    protocol doesn't have; strict clients call an unknown event an error. `video` takes the frames
+    of a camera, and settings for it, which the protocol doesn't have either.
     """
 
-    def __init__(self, *, live_transcripts: bool) -> None:
+    def __init__(self, *, live_transcripts: bool, video: bool = False) -> None:
         self._live_transcripts = live_transcripts
+        self._video = video
+        self._events = _EVENTS_WITH_VIDEO if video else _EVENTS
         self._numbers = count(1)
         self._audio_output: Mapping[str, Any] = encode.OUTPUT_PLACEHOLDER
 
@@ -53,7 +64,7 @@ class RealtimeDialect:
         try:
             envelope = _open(message)
             event_id = _event_id(envelope)
-            return client_event(_event(envelope, message))
+            return client_event(_event(envelope, message, self._events))
         except PeerError as error:
             # The traceback's frames hold the message, which may be 20 MB.
             return Malformed(error=error.with_traceback(None), event_id=event_id)
@@ -75,7 +86,7 @@ class RealtimeDialect:
     def _body(self, event: ServerEvent) -> dict[str, Any]:
         match event:
             case events.SessionCreated() | events.SessionUpdated():
-                return encode.session_event(event)
+                return encode.session_event(event, shows_video=self._video)
             case (
                 events.SpeechStarted()
                 | events.SpeechStopped()
@@ -147,19 +158,19 @@ def _event_id(envelope: _Envelope) -> str | None:
     return event_id
 
 
-def _event(envelope: _Envelope, message: str | bytes) -> wire.AnyEvent:
+def _event(envelope: _Envelope, message: str | bytes, known: Mapping[str, type[_Event]]) -> _Event:
     if not isinstance(envelope.type, str):
         raise PeerError("invalid_event", "The event has no 'type' that is a string.", param="type")
-    decoder = _DECODERS.get(envelope.type)
-    if decoder is None:
+    event = known.get(envelope.type)
+    if event is None:
         raise PeerError(
             "invalid_value",
-            f"Invalid value for 'type': '{quote(envelope.type)}'; expected {', '.join(_DECODERS)}.",
+            f"Invalid value for 'type': '{quote(envelope.type)}'; expected {', '.join(known)}.",
             param="type",
         )
     try:
-        return decoder.decode(message)
+        return _DECODERS[event].decode(message)
     except msgspec.ValidationError as fault:
-        raise peer_error(fault, _EVENTS[envelope.type]) from None
+        raise peer_error(fault, event) from None
     except msgspec.DecodeError as fault:
         raise _not_json(fault) from None

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from sensorium.gateway import client_events as events
 from sensorium.gateway import items
+from sensorium.gateway.camera import MAX_PICTURE_BYTES
 from sensorium.gateway.dialects import realtime_types as wire
 from sensorium.gateway.dialects.realtime_faults import quote
 from sensorium.gateway.dialects.realtime_media import data_uri_bytes, media_bytes
@@ -35,7 +36,7 @@ _KEYS_OF_PART: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def client_event(event: wire.AnyEvent) -> events.ClientEvent:
+def client_event(event: wire.AnyEvent | wire.VideoEvent) -> events.ClientEvent:
     """Return the session's event for a decoded wire event; raises PeerError."""
     event_id = event.event_id
     match event:
@@ -43,6 +44,9 @@ def client_event(event: wire.AnyEvent) -> events.ClientEvent:
             return events.UpdateSession(changes=session_changes(event.session), event_id=event_id)
         case wire.AudioAppend():
             return events.AppendAudio(data=media_bytes(event.audio, "audio"), event_id=event_id)
+        case wire.ImageAppend():
+            data = media_bytes(event.image, "image", MAX_PICTURE_BYTES)
+            return events.AppendPicture(data=data, event_id=event_id)
         case wire.AudioCommit():
             return events.CommitAudio(event_id=event_id)
         case wire.AudioClear():

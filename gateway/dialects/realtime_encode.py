@@ -37,8 +37,11 @@ TranscriptEvent = (
 )
 
 
-def session_event(event: SessionEvent) -> dict[str, Any]:
-    """Return `session.created` or `session.updated` with the whole effective configuration."""
+def session_event(event: SessionEvent, *, shows_video: bool = False) -> dict[str, Any]:
+    """Return `session.created` or `session.updated` with the whole effective configuration.
+
+    `shows_video`: also what this server adds for cameras.
+    """
     created = isinstance(event, events.SessionCreated)
     config, extras = event.config, event.config.extras
     session: dict[str, Any] = {
@@ -58,6 +61,8 @@ def session_event(event: SessionEvent) -> dict[str, Any]:
         "include": extras.get("include"),
         "audio": {"input": _audio_input(config), "output": audio_output(config)},
     }
+    if shows_video:
+        session["interleave"] = config.interleave
     for name in ("parallel_tool_calls", "reasoning"):
         if extras.get(name) is not None:
             session[name] = extras[name]

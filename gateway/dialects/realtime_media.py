@@ -13,13 +13,13 @@ MAX_MEDIA_BYTES = 15 * 1024 * 1024
 """Decoded, per append or part."""
 
 
-def media_bytes(text: str, param: str) -> bytes:
+def media_bytes(text: str, param: str, max_bytes: int = MAX_MEDIA_BYTES) -> bytes:
     """Decode base64 (RFC 4648 section 4, padded); raises PeerError. The length is checked first."""
-    if len(text) > -(-MAX_MEDIA_BYTES // 3) * 4:
+    if len(text) > -(-max_bytes // 3) * 4:
         raise PeerError(
             "invalid_value",
             f"Invalid value for '{param}': about {len(text) * 3 // 4} bytes; "
-            f"expected at most {MAX_MEDIA_BYTES}.",
+            f"expected at most {max_bytes}.",
             param=param,
         )
     try:

@@ -47,6 +47,8 @@ def session_changes(session: wire.Session) -> dict[str, Any]:
     if session.max_output_tokens is not None:
         limit = session.max_output_tokens
         changes["max_output_tokens"] = None if limit == "inf" else limit
+    if isinstance(session, wire.VideoSession) and session.interleave is not UNSET:
+        changes["interleave"] = session.interleave
     extras = _session_extras(session)
     if session.truncation is not None:
         is_word = isinstance(session.truncation, str)

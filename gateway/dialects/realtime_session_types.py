@@ -149,3 +149,9 @@ class Session(Strict):
         Annotated[list[Literal["item.input_audio_transcription.logprobs"]], Meta(max_length=8)]
     ] = UNSET
     audio: Audio | None = None
+
+
+class VideoSession(Session):
+    """With a camera (ours): seconds of sound after which its frames get their place in a turn."""
+
+    interleave: Given[Annotated[float, Meta(ge=0.5, le=60)]] = UNSET

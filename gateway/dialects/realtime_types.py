@@ -19,6 +19,7 @@ from sensorium.gateway.dialects.realtime_session_types import (
     Text,
     ToolChoice,
     Tools,
+    VideoSession,
 )
 
 MAX_EVENT_ID_CHARS = 512
@@ -112,6 +113,18 @@ class AudioAppend(Event, kw_only=True, tag="input_audio_buffer.append"):
     audio: str
 
 
+class VideoSessionUpdate(SessionUpdate, kw_only=True, tag="session.update"):
+    """Change settings, those of a camera as well."""
+
+    session: VideoSession
+
+
+class ImageAppend(Event, kw_only=True, tag="input_image_buffer.append"):
+    """A frame of a camera, as base64 of a picture's file: the shape that Qwen's clients know."""
+
+    image: str
+
+
 class AudioCommit(Event, tag="input_audio_buffer.commit"):
     """The buffer is a turn."""
 
@@ -199,3 +212,5 @@ AnyEvent = (
     | ResponseCreate
     | ResponseCancel
 )
+VideoEvent = VideoSessionUpdate | ImageAppend
+"""Ours, only for clients that asked for video; the first instead of its namesake."""

@@ -49,11 +49,11 @@ class RealtimeEndpoint:
             return
         offered: list[str] = socket.scope.get("subprotocols", [])
         await socket.accept(subprotocol=choose_subprotocol(offered))
-        live, channels = (
+        live, channels, video = (
             socket.query_params.get(name, "").lower() in ("true", "1")
-            for name in ("live_transcripts", "channels")
+            for name in ("live_transcripts", "channels", "video")
         )
-        transport = WebSocketTransport(socket, RealtimeDialect(live_transcripts=live))
+        transport = WebSocketTransport(socket, RealtimeDialect(live_transcripts=live, video=video))
         try:
             services.admission.check_key(bearer_key(socket.headers) or subprotocol_key(offered))
             check_wishes(socket.query_params, socket.headers)

@@ -57,3 +57,12 @@ def test_engine_is_read_when_asked() -> None:
     assert seen["sensorium_engine_ready"] == 0
     assert seen["sensorium_engine_encoder_lag_s"] == 0.5
     assert seen["sensorium_engine_sequences"] == 3
+
+
+def test_frames_of_a_session_are_counted_by_what_became_of_them() -> None:
+    metrics = Metrics(FakeEngine())
+    for _ in range(2):
+        SessionMeter(metrics).ended({"taken": 3, "dropped": 1})
+    seen = values(metrics)
+    assert seen["sensorium_camera_frames_totaltaken"] == 6
+    assert seen["sensorium_camera_frames_totaldropped"] == 2

@@ -90,7 +90,8 @@ def test_an_unfinished_message_is_discarded() -> None:
 def test_a_complete_message_is_kept_as_a_unit() -> None:
     engine = Engine()
     engine.placement.sync([unit("a", 1)])
-    engine.placement.open_media((7,), ClipHints())
+    engine.placement.append((7,))
+    engine.placement.open_media(ClipHints())
     engine.placement.complete(("item", "b"), (9,))
     before = len(engine.requests)
     engine.placement.sync([unit("a", 1), unit("b", 5)])
@@ -167,7 +168,8 @@ def test_media_are_named_for_their_tenant() -> None:
     requests: list[EngineRequest] = []
     placement = Placement(lambda: SequenceId(1), requests.append, "somebody")
     placement.sync([WATCHED])
-    placement.open_media((1,), ClipHints())
+    placement.append((1,))
+    placement.open_media(ClipHints())
     assert [r.tenant for r in requests if isinstance(r, OpenSpan)] == ["somebody"] * 3
 
 

@@ -1,11 +1,14 @@
 """Any events in any order: whatever was opened is closed, and every sequence is given back."""
 
+from fakes import MODEL, NAMING_MODEL, SEEING_MODEL
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from session_rig import Rig
 
+from sensorium.core.api import ModelInfo
 from sensorium.gateway.client_events import (
+    AppendPicture,
     CancelResponse,
     ClearAudio,
     CommitAudio,
@@ -28,10 +31,15 @@ from sensorium.gateway.settings import SessionSettings
 class SessionMachine(RuleBasedStateMachine):
     """A peer that does anything, over an engine that is slow, full, lost and back."""
 
-    @initialize(live=st.booleans())
-    def open(self, live: bool) -> None:
-        self.rig = Rig(live=live, settings=SessionSettings(max_turn_s=4, max_output_tokens=64))
-        self.rig.send(UpdateSession(changes={"transcription": {}}))
+    @initialize(
+        live=st.booleans(),
+        model=st.sampled_from([MODEL, SEEING_MODEL, NAMING_MODEL]),
+        interleave=st.sampled_from([None, 0.5]),
+    )
+    def open(self, live: bool, model: ModelInfo, interleave: float | None) -> None:
+        limits = SessionSettings(max_turn_s=4, max_output_tokens=64)
+        self.rig = Rig(live=live, settings=limits, model=model)
+        self.rig.send(UpdateSession(changes={"transcription": {}, "interleave": interleave}))
         self.num_items = 0
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.5]), packet_ms=st.sampled_from([7, 20, 400]))
@@ -41,6 +49,15 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.2, 0.8]))
     def fall_silent(self, seconds: float) -> None:
         self.rig.silence(seconds)
+
+    @rule(data=st.sampled_from([b"\x101x1", b"\x201x1", b"\x302x2", b"bad"]))
+    def show(self, data: bytes) -> None:
+        self.rig.send(AppendPicture(data=data))
+
+    @rule(decoding=st.booleans())
+    def hold_the_decoders(self, decoding: bool) -> None:
+        self.rig.decoding = decoding
+        self.rig.do(lambda: None)
 
     @rule(text=st.text(max_size=30))
     def write(self, text: str) -> None:
@@ -136,6 +153,7 @@ class SessionMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         rig = self.rig
         rig.engine.busy = False
+        rig.decoding = True
         rig.do(rig.engine.release)
         rig.wait(1.0)
         rig.send(CancelResponse())

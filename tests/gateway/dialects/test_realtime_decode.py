@@ -8,6 +8,7 @@ import pytest
 
 from sensorium.gateway.client_events import (
     AppendAudio,
+    AppendPicture,
     CancelResponse,
     ClearAudio,
     ClientEvent,
@@ -21,13 +22,17 @@ from sensorium.gateway.client_events import (
 )
 from sensorium.gateway.dialects.realtime import RealtimeDialect
 from sensorium.gateway.errors import GatewayError
-from sensorium.gateway.items import AudioPart, Item, ItemReference, TextPart
+from sensorium.gateway.items import AudioPart, Item, ItemReference, PicturePart, TextPart, VideoPart
 
 MAX_SOUND_BYTES = 15 * 1024 * 1024
 
 
 def decode(event: dict[str, Any]) -> ClientEvent:
     return RealtimeDialect(live_transcripts=False).decode(json.dumps(event))
+
+
+def decode_video(event: dict[str, Any]) -> ClientEvent:
+    return RealtimeDialect(live_transcripts=False, video=True).decode(json.dumps(event))
 
 
 def fault(event: dict[str, Any]) -> GatewayError:
@@ -152,6 +157,15 @@ def test_sound_without_its_bytes_needs_a_transcript() -> None:
     assert item.content == (AudioPart(transcript="oh"),)
     error = fault(create(message({"type": "input_audio"})))
     assert (error.code, error.param) == ("missing_required_parameter", "item.content[0].audio")
+
+
+@pytest.mark.parametrize("detail", ["auto", "low", "high", None])
+def test_pictures_and_videos_come_as_data_uris(detail: Any) -> None:
+    picture = {"type": "input_image", "image_url": f"data:image/png;base64,{b64(b'PNG')}"}
+    film = {"type": "input_video", "video_url": f"data:video/mp4;base64,{b64(b'MP4')}"}
+    item = created(message(picture | {"detail": detail}, film))
+    seen = PicturePart(data=b"PNG", detail=detail or "auto")
+    assert item.content == (seen, VideoPart(data=b"MP4"))
 
 
 def test_a_cut_off_message_stays_one() -> None:
@@ -318,6 +332,21 @@ def test_a_response_with_everything() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+        {"type": "input_video", "video_url": "data:video/mp4;base64,AAAA"},
+        {"type": "input_audio", "audio": "AAAA"},
+    ],
+)
+def test_media_cannot_stand_in_the_input_of_a_response(part: dict[str, Any]) -> None:
+    given = [message({"type": "input_text", "text": "Hi"}), message(part)]
+    error = fault({"type": "response.create", "response": {"input": given}})
+    assert (error.code, error.param) == ("unsupported_content", "response.input[1].content")
+    assert "create the item first and name it here by an item_reference" in error.message
+
+
 def test_null_means_as_the_session() -> None:
     keys = ("instructions", "conversation", "input", "metadata", "max_output_tokens", "tools")
     event = decode({"type": "response.create", "response": dict.fromkeys(keys)})
@@ -337,3 +366,30 @@ def test_empty_instructions_differ_from_none() -> None:
 def test_two_modalities_at_once_are_refused() -> None:
     error = fault({"type": "response.create", "response": {"output_modalities": ["text", "audio"]}})
     assert (error.code, error.param) == ("invalid_value", "response.output_modalities")
+
+
+# --- a camera -------------------------------------------------------------------------------------
+
+
+def test_frame_is_a_pictures_file_as_base64() -> None:
+    event = {"type": "input_image_buffer.append", "image": b64(b"jpeg"), "event_id": "e"}
+    assert decode_video(event) == AppendPicture(data=b"jpeg", event_id="e")
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        ("!", "expected base64"),
+        ("A" * (4 * 349_526 + 4), "about 1048581 bytes; expected at most 1048576."),
+    ],
+)
+def test_frame_that_cannot_be_read_is_named(image: str, message: str) -> None:
+    decoded = decode_video({"type": "input_image_buffer.append", "image": image})
+    assert isinstance(decoded, Malformed)
+    assert (decoded.error.code, decoded.error.param) == ("invalid_value", "image")
+    assert message in decoded.error.message
+
+
+def test_frame_of_the_most_bytes_is_taken() -> None:
+    event = {"type": "input_image_buffer.append", "image": b64(bytes(1 << 20))}
+    assert decode_video(event) == AppendPicture(data=bytes(1 << 20))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sensorium.gateway.client_events import Malformed, UpdateSession
+from sensorium.gateway.client_events import ClientEvent, Malformed, UpdateSession
 from sensorium.gateway.configuration import AudioFormat, SessionConfig, Transcription, TurnDetection
 from sensorium.gateway.dialects.realtime import RealtimeDialect
 from sensorium.gateway.errors import GatewayError
@@ -278,3 +278,41 @@ def test_the_session_as_shown_decodes_to_itself(config: SessionConfig) -> None:
         names = ("kind", "create_response", "interrupt_response", *KEYS_OF_KIND[kind])
         expected = asdict(config.turn_detection)
         assert again["turn_detection"] == {name: expected[name] for name in names}
+
+
+# --- a camera -------------------------------------------------------------------------------------
+
+
+def decode_video(session: dict[str, Any]) -> ClientEvent:
+    event = {"type": "session.update", "session": {"type": "realtime", **session}}
+    return RealtimeDialect(live_transcripts=False, video=True).decode(json.dumps(event))
+
+
+@pytest.mark.parametrize(
+    ("session", "expected"),
+    [
+        ({}, {}),
+        ({"interleave": 2.5}, {"interleave": 2.5}),
+        ({"interleave": None}, {"interleave": None}),
+    ],
+)
+def test_interleave_is_seconds_or_null_and_absent_is_unchanged(
+    session: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    decoded = decode_video(session)
+    assert isinstance(decoded, UpdateSession)
+    assert decoded.changes == expected
+
+
+@pytest.mark.parametrize("seconds", [0.4, 61, "2", True])
+def test_interleave_out_of_range_is_named(seconds: object) -> None:
+    decoded = decode_video({"interleave": seconds})
+    assert isinstance(decoded, Malformed)
+    assert decoded.error.param == "session.interleave"
+    assert "a number from 0.5 to 60 or null" in decoded.error.message
+
+
+def test_a_client_with_a_camera_may_say_all_that_others_may() -> None:
+    decoded = decode_video({"instructions": "Be brief.", "audio": {"input": {"format": None}}})
+    assert isinstance(decoded, UpdateSession)
+    assert decoded.changes == {"instructions": "Be brief."}

@@ -192,3 +192,31 @@ async def test_plain_http_is_told_to_upgrade() -> None:
         response = await client.get("/v1/realtime")
     assert response.status_code == 426
     assert response.headers["upgrade"] == "websocket"
+
+
+@pytest.mark.parametrize("query", ["", "&video=false"])
+def test_frames_are_an_unknown_event_to_who_did_not_ask_for_video(query: str) -> None:
+    with session(f"?model=default{query}") as socket:
+        assert "interleave" not in socket.receive_json()["session"]
+        socket.send_json({"type": "input_image_buffer.append", "image": "AAAA"})
+        error = socket.receive_json()["error"]
+        assert (error["code"], error["param"]) == ("invalid_value", "type")
+        assert "input_image_buffer.append'; expected" in error["message"]
+        socket.send_json(
+            {"type": "session.update", "session": {"type": "realtime", "interleave": 2}}
+        )
+        error = socket.receive_json()["error"]
+        assert (error["code"], error["param"]) == ("unknown_parameter", "session.interleave")
+        assert "interleave'; expected one of type, object, id," in error["message"]
+
+
+def test_frames_are_taken_from_who_asked_for_video() -> None:
+    with session("?model=default&video=true") as socket:
+        assert socket.receive_json()["session"]["interleave"] is None
+        socket.send_json(
+            {"type": "session.update", "session": {"type": "realtime", "interleave": 2}}
+        )
+        assert socket.receive_json()["session"]["interleave"] == 2
+        socket.send_json({"type": "input_image_buffer.append", "image": "AAAA", "event_id": "e"})
+        error = socket.receive_json()["error"]
+        assert (error["code"], error["event_id"]) == ("unsupported_content", "e")
