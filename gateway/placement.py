@@ -73,6 +73,40 @@ class Placement:
         """Return the medium whose span it is, once: the engine tells of it when it is encoded."""
         return self._media.pop(span, None)
 
+    def append(self, token_ids: tuple[int, ...]) -> SpanId:
+        """Append tokens at the tail: a message's head, or what stands between its parts."""
+        span = self._next_span()
+        self._ask(AppendTokens(sequence_id=self._id(), span_id=span, token_ids=token_ids))
+        return span
+
+    def place(self, medium: Medium, *, live: bool = False) -> SpanId:
+        """Append a whole clip as a span of its own. `live`: somebody is talking meanwhile."""
+        sequence_id, span = self._id(), self._next_span()
+        self._media[span] = medium
+        self._ask(
+            OpenSpan(
+                sequence_id=sequence_id,
+                span_id=span,
+                modality=medium.modality,
+                hints=ClipHints(live=live),
+                content=medium.content,
+                tenant=self._tenant,
+            )
+        )
+        for piece in medium.pieces:
+            self._ask(
+                AppendMedia(
+                    sequence_id=sequence_id,
+                    span_id=span,
+                    pts=piece.pts,
+                    shape=piece.shape,
+                    dtype=piece.dtype,
+                    data=piece.data,
+                )
+            )
+        self._ask(CloseSpan(sequence_id=sequence_id, span_id=span, content=medium.content))
+        return span
+
     def open_media(self, hints: ClipHints) -> SpanId:
         """Open a span for sound at the tail, which the encoder fills as it comes."""
         span = self._next_span()
@@ -130,40 +164,6 @@ class Placement:
         self._num_spans += 1
         self._tail = SpanId(self._num_spans)
         return self._tail
-
-    def append(self, token_ids: tuple[int, ...]) -> SpanId:
-        """Append tokens at the tail: a message's head, or what stands between its parts."""
-        span = self._next_span()
-        self._ask(AppendTokens(sequence_id=self._id(), span_id=span, token_ids=token_ids))
-        return span
-
-    def place(self, medium: Medium, *, live: bool = False) -> SpanId:
-        """Append a whole clip as a span of its own. `live`: somebody is talking meanwhile."""
-        sequence_id, span = self._id(), self._next_span()
-        self._media[span] = medium
-        self._ask(
-            OpenSpan(
-                sequence_id=sequence_id,
-                span_id=span,
-                modality=medium.modality,
-                hints=ClipHints(live=live),
-                content=medium.content,
-                tenant=self._tenant,
-            )
-        )
-        for piece in medium.pieces:
-            self._ask(
-                AppendMedia(
-                    sequence_id=sequence_id,
-                    span_id=span,
-                    pts=piece.pts,
-                    shape=piece.shape,
-                    dtype=piece.dtype,
-                    data=piece.data,
-                )
-            )
-        self._ask(CloseSpan(sequence_id=sequence_id, span_id=span, content=medium.content))
-        return span
 
     def _keep(self, num_units: int) -> None:
         kept = self._placed[num_units - 1].last_span if num_units else None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,25 @@ async def test_picture_is_sized_to_the_encoders_cells() -> None:
     assert made.num_positions == 2 * 3 + 2
     [again] = await media(file("image", PNG))
     assert again.content == made.content
+
+
+@pytest.mark.parametrize(
+    ("intakes", "num_cells"),
+    [(INTAKES, 16), ({"image": INTAKES["image"]}, 64), ({"video": INTAKES["video"]}, 16)],
+)
+async def test_frame_of_a_camera_is_sized_like_a_videos_where_there_are_some(
+    intakes: Mapping[str, Intake], num_cells: int
+) -> None:
+    large = picture_file(Image.new("RGB", (900, 900), "red"), "jpeg")
+    [made] = await media(replace(file("image", large), is_frame=True), intakes)
+    [piece] = made.pieces
+    assert piece.shape[1] * piece.shape[2] == num_cells * 28 * 28
+
+
+async def test_frame_of_a_camera_may_have_fewer_pixels_than_a_picture() -> None:
+    large = picture_file(Image.new("RGB", (4097, 2304), "red"), "png")
+    await media(file("image", large))
+    assert (await refusal(replace(file("image", large), is_frame=True))).code == "too_large"
 
 
 @pytest.mark.parametrize(("detail", "num_cells"), [("low", 256), ("high", 400), ("auto", 400)])

@@ -175,13 +175,16 @@ def offline(asked: list[EngineRequest]) -> Served:
         span += 1
         requests.append(OpenSpan(sequence_id=one, span_id=SpanId(span), modality=modality))
         for frame in run:
-            dtype = "float32" if modality == "audio" else "uint8"
             requests.append(
                 AppendMedia(
-                    sequence_id=one, span_id=SpanId(span), pts=frame.pts, dtype=dtype,
-                    shape=frame.data.shape, data=frame.data.tobytes(),
+                    sequence_id=one,
+                    span_id=SpanId(span),
+                    pts=frame.pts,
+                    dtype="float32" if modality == "audio" else "uint8",
+                    shape=frame.data.shape,
+                    data=frame.data.tobytes(),
                 )
-            )  # fmt: skip
+            )
         requests.append(CloseSpan(sequence_id=one, span_id=SpanId(span)))
     append(tail)
     append(reply)
