@@ -192,7 +192,6 @@ class Viewing:
             )
         )
         self._context.forget(awaited.item_id)
-        self._disown(awaited.item_id)
 
     def _disown(self, item_id: str) -> None:
         """What is still being decoded for an item of that name isn't for a later one."""
