@@ -200,6 +200,14 @@ def test_frame_before_speech_is_shown_before_it_and_none_between_turns_is_decode
     assert made.session.frame_counts == {"unused": 2, "taken": 1}
 
 
+def test_each_turn_shows_the_scene_even_if_it_is_still() -> None:
+    made = rig()
+    for second in range(3):
+        made.send(frame("a"), sound(second, second + 1), CommitAudio())
+    message = OPEN + "[a][1000]" + CLOSE
+    assert standing(made) == SYSTEM + message * 3
+
+
 def test_frame_of_another_size_is_not_of_the_same_video() -> None:
     made = rig()
     made.send(*scene(1.0, a=0.0, b=0.5), frame("c", "2x2"))
@@ -380,15 +388,16 @@ def test_clearing_leaves_frames_of_a_turn_that_has_ended() -> None:
 # --- sequences that are lost ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("model", [SEEING_MODEL, NAMING_MODEL])
 @pytest.mark.parametrize("committed", [False, True])
-def test_engine_that_is_lost_gets_the_same_again(committed: bool) -> None:
-    whole = rig(interleave=2.0)
+def test_engine_that_is_lost_gets_the_same_again(committed: bool, model: ModelInfo) -> None:
+    whole = rig(model, interleave=2.0)
     events = [*scene(5.0, a=0.0, b=1.0, c=1.9, d=4.5), CommitAudio()]
     whole.send(*events)
-    made = rig(interleave=2.0)
-    made.send(*events[: 9 if committed else -2])
+    made = rig(model, interleave=2.0, auto=False)  # nothing is heard to its end
+    made.send(*events[: None if committed else -2])
     made.do(made.engine.lose)
-    made.engine.info = SEEING_MODEL
+    made.engine.info, made.engine.auto = model, True
     made.wait(1.0)
     made.send(*events[9 if committed else -2 :], CreateResponse())
     assert standing(made) == standing(whole) + ANSWER + CLOSE
