@@ -65,7 +65,8 @@ class Clip(Generic[Key]):
             self.encoder.intake.check(frame)
         except MediaError as error:
             return str(error)
-        if self.pending_s > limits.max_s:
+        # Of a long video few frames come, far apart: not the time between them waits.
+        if self.num_pending > limits.max_s * frame.rate_hz:
             return _overflow(f"{limits.max_s:.0f} seconds")
         if self.pending_bytes > limits.max_bytes:
             return _overflow(f"{limits.max_bytes / 2**20:.0f} MiB")

@@ -112,6 +112,19 @@ def test_waiting_pictures_are_bounded_in_bytes(num_pictures: int, is_too_much: b
     assert problems == ([(5, told, True)] if is_too_much else [])
 
 
+def test_frames_may_lie_far_apart_in_time() -> None:
+    problems: list[str | None] = []
+    intake = Intake(encoder="eye", rate_hz=PICTURE_RATE_HZ, dtype="uint8", shape=(-1, -1, 3))
+    pool = EncoderPool[str](
+        {"video": ScriptedEncoder(intake=intake)},
+        on_output=lambda key, taken, output, final: problems.append(output.problem),
+    )
+    pool.open("film", "video", FILE)
+    for hour in range(5):
+        pool.push("film", picture(np.zeros((8, 8, 3), np.uint8), 3600.0 * hour))
+    assert problems == []
+
+
 def test_bytes_that_were_taken_wait_no_more() -> None:
     outputs: list[Output] = []
     pool = EncoderPool[str](
