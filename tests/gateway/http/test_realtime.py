@@ -1,11 +1,15 @@
 """`/v1/realtime`: who gets a session, and how the others are refused."""
 
+import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from app_rig import fake_engine, http_client, make_app, services_of, websocket_client
+from fakes import SEEING_MODEL
+from media_files import picture_file
+from PIL import Image
 from starlette.testclient import WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 from tiny_text import tiny_muse_prompt, tiny_muse_tokenizer
@@ -220,3 +224,25 @@ def test_frames_are_taken_from_who_asked_for_video() -> None:
         socket.send_json({"type": "input_image_buffer.append", "image": "AAAA", "event_id": "e"})
         error = socket.receive_json()["error"]
         assert (error["code"], error["event_id"]) == ("unsupported_content", "e")
+
+
+def test_frames_of_a_camera_become_parts_of_a_turn() -> None:
+    engine = fake_engine()
+    engine.info = SEEING_MODEL
+    session_keys = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+    sound = base64.b64encode(bytes(2 * 24_000)).decode()
+    frames = [picture_file(Image.new("RGB", (90, 60), color), "jpeg") for color in ("red", "blue")]
+    with session("?model=default&video=true", app=make_app(engine)) as socket:
+        socket.send_json({"type": "session.update", "session": session_keys})
+        for frame in (*frames, b"no picture"):
+            image = base64.b64encode(frame).decode()
+            socket.send_json({"type": "input_image_buffer.append", "image": image})
+            socket.send_json({"type": "input_audio_buffer.append", "audio": sound})
+        socket.send_json({"type": "input_audio_buffer.commit"})
+        told = []
+        while (event := socket.receive_json())["type"] != "conversation.item.done":
+            told.append(event)
+    [error] = [event["error"] for event in told if event["type"] == "error"]
+    assert (error["code"], error["param"]) == ("unsupported_format", "image")
+    kinds = [part["type"] for part in event["item"]["content"]]
+    assert kinds == ["input_image", "input_audio", "input_image"]
