@@ -140,10 +140,11 @@ class EngineLoop:
         """Publish the load if it is time: while sequences are open, and once when none is left."""
         now = self._clock()
         stats = self._engine.stats()
-        is_idle = not stats.num_sequences
-        if self._was_idle if is_idle else now < self._report_at:
+        is_idle, was_idle = not stats.num_sequences, self._was_idle
+        self._was_idle = is_idle  # told or not: `run` waits no longer than for the next report
+        if was_idle if is_idle else now < self._report_at:
             return
-        self._report_at, self._was_idle = now + REPORT_EVERY_S, is_idle
+        self._report_at = now + REPORT_EVERY_S
         load = self.pool.load()
         report = EngineLoad(
             encoder_lag_s=load.lag_s,

@@ -1,6 +1,9 @@
 """What the loop makes of requests and of what the encoders hear, driven by hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 
 import numpy as np
 from fake_encoder import RATE_HZ, ScriptedEncoder
@@ -235,6 +238,33 @@ def test_load_is_reported_while_sequences_are_open_and_once_after() -> None:
     rig.loop.report()
     loads = [event for event in rig.events if isinstance(event, EngineLoad)]
     assert [(load.num_sequences, load.encoder_lag_s) for load in loads] == [(2, 3.0), (0, 0.0)]
+
+
+def test_load_is_reported_though_nothing_more_comes() -> None:
+    """A sequence that opens just after the last one's end is told of a second later."""
+    loads: SimpleQueue[int] = SimpleQueue()
+
+    def publish(events: Sequence[EngineEvent | EngineLoad]) -> None:
+        for event in events:
+            if isinstance(event, EngineLoad):
+                loads.put(event.num_sequences)
+
+    models = LoadedModels(
+        engine=StubEngine(), encoders={}, encode=FakeTokenizer().encode, info=MODEL
+    )
+    loop = EngineLoop(models, publish=publish)
+    thread = Thread(target=loop.run)
+    thread.start()
+    try:
+        loop.receive(OpenSequence(sequence_id=ONE))
+        assert loads.get(timeout=10) == 1
+        loop.receive(CloseSequence(sequence_id=ONE))
+        assert loads.get(timeout=10) == 0
+        loop.receive(OpenSequence(sequence_id=TWO))
+        assert loads.get(timeout=10) == 1
+    finally:
+        loop.stop()
+        thread.join()
 
 
 def test_nothing_to_do_is_said() -> None:
