@@ -6,7 +6,9 @@ A real server with a tiny checkpoint, the openai client, and transformers offlin
 import asyncio
 import base64
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from media_files import noise, picture_file, video_file
+from media_files import noise, picture_file, video_file, wav
 from muse_oracle import (
     Answer,
     Content,
@@ -31,6 +33,7 @@ from openai import AsyncOpenAI
 from PIL import Image
 from servers import Server, serve
 
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60
 MAX_TOKENS = 32
 BLOCK_SIZE = 4
@@ -38,6 +41,9 @@ NUM_LAYER_GROUPS = 3  # of two layers each: one full, two sliding
 ROW_BYTES = 2 * 1920
 INSTRUCTIONS = "Say what you see."
 SETTINGS = f"""
+[session]
+default_instructions = "{INSTRUCTIONS}"
+max_output_tokens = {MAX_TOKENS}
 [models]
 dtype = "float32"
 weights = "same"
@@ -218,12 +224,7 @@ async def talking(muse: Server) -> AsyncIterator[Talk]:
     async with client.realtime.connect(model="default", extra_query=query) as session:
         audio: Any = {"input": {"turn_detection": None}}
         await session.session.update(
-            session={
-                "type": "realtime",
-                "instructions": INSTRUCTIONS,
-                "max_output_tokens": MAX_TOKENS,
-                "audio": audio,
-            }
+            session={"type": "realtime", "audio": audio, "instructions": INSTRUCTIONS}
         )
         talk = Talk(session)
         await talk.until("session.updated")
@@ -325,15 +326,18 @@ async def test_conversation_goes_on_after_answers(muse: Server, offline: Offline
 # ---- prefilled while it comes
 
 
-async def _free_blocks(muse: Server, at_most: int | None = None) -> int:
-    """Return the engine's free blocks: when nobody is there, or once so few are left."""
-    async with httpx.AsyncClient() as client, asyncio.timeout(PATIENCE_S):
-        while True:
-            load = (await client.get(f"{muse.url}/health")).json()["load"]
-            free = int(load["free_blocks"])
-            if load["sequences"] == 0 if at_most is None else free <= at_most:
-                return free
-            await asyncio.sleep(0.05)
+async def _load(muse: Server, until: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+    """Return what `/health` says of the engine's load, once that is so."""
+    load: dict[str, int] = {}
+    async with httpx.AsyncClient() as client:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not load or not until(load):
+                    await asyncio.sleep(0.05)
+                    load = (await client.get(f"{muse.url}/health")).json().get("load", {})
+        except TimeoutError:
+            pytest.fail(f"the load stays {load}")
+    return load
 
 
 async def test_nearly_all_is_prefilled_before_the_commit(muse: Server, offline: Offline) -> None:
@@ -341,18 +345,45 @@ async def test_nearly_all_is_prefilled_before_the_commit(muse: Server, offline: 
     last = len(SPEECH) - ROW_BYTES
     num_closing = len(offline.prompt.close_message()) + len(offline.prompt.open_reply())
     num_late = 2 + 1 + num_closing  # rows that the last 80 ms complete, and the mark behind them
-    free = await _free_blocks(muse)
+    num_blocks = -(-(answer.num_prompt - num_late) // BLOCK_SIZE) * NUM_LAYER_GROUPS
+    async with talking(muse) as talk:
+        await talk.item(text_part("hello"))  # no load is told before there was some
+        await talk.ask()
+    free = (await _load(muse, lambda load: load["sequences"] == 0))["free_blocks"]
     async with talking(muse) as talk:
         await talk.item(image_part(WIDE))
         await talk.append(SPEECH[:last])
-        num_blocks = -(-(answer.num_prompt - num_late) // BLOCK_SIZE) * NUM_LAYER_GROUPS
-        await _free_blocks(muse, at_most=free - num_blocks)  # only sound can have taken so many
+        # Only all of it takes so many.
+        await _load(muse, lambda load: load["free_blocks"] <= free - num_blocks)
         await talk.say(SPEECH[last:])
         reply = await talk.ask()
     check(reply, answer)
     cached = reply.usage.input_token_details.cached_tokens
     assert cached >= answer.num_prompt - num_late
     assert cached >= 0.9 * reply.usage.input_tokens
+
+
+# ---- the sample
+
+
+def test_sample_prints_the_answer(muse: Server, offline: Offline, tmp_path: Path) -> None:
+    (tmp_path / "wide.png").write_bytes(WIDE)
+    (tmp_path / "text.png").write_text("hello")
+    (tmp_path / "speech.wav").write_bytes(wav(SPEECH, rate_hz=24_000))
+    command = [sys.executable, str(ROOT / "samples" / "realtime_media.py")]
+
+    def run(picture: str) -> "subprocess.CompletedProcess[str]":
+        arguments = [*command, picture, "speech.wav", muse.url]
+        return subprocess.run(
+            arguments, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    good = run("wide.png")
+    answer = expected(offline, [picture(WIDE)], [clip(SPEECH)])
+    assert (good.returncode, good.stdout) == (0, f"{answer.text}\n")
+    bad = run("text.png")
+    assert bad.returncode == 1
+    assert bad.stderr.startswith("The file is none of jpeg, png,")
 
 
 # ---- beside and without
