@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sensorium import kernels
 from sensorium.encoders.linear import Linear
 from sensorium.encoders.streaming import CausalConv, Splice
 
@@ -110,8 +109,8 @@ class MuseAudioTower:
             splice = Splice(num_hops * rows_per_hop, config.kernel - 1)
             x = stage.fold(x.view(len(x) // fold, -1))
             for block in stage.blocks:
-                end = begin + splice.num_past * width
-                x = block(x, past[:, begin:end].view(len(past), -1, width), splice)
+                end = begin + (config.kernel - 1) * width
+                x = block(x, past[:, begin:end].view(len(past), config.kernel - 1, width), splice)
                 begin = end
         x = self._last_norm(self._projection(self._norm(x)).float())
         return F.rms_norm(x, (config.out_width,), None, config.out_eps)
@@ -147,7 +146,7 @@ class _Block:
     def __call__(self, x: Tensor, past: Tensor, splice: Splice) -> Tensor:
         """[T, C] → [T, C]; `past` [S, P, C] is replaced by the next."""
         y = self._norm(self._conv(x, past, splice))
-        return self._down(F.gelu(self._up(y))) + x  # float32, because x is
+        return self._down(F.gelu(self._up(y))).float().add_(x)
 
 
 class _Norm:
@@ -155,8 +154,7 @@ class _Norm:
         self._weight, self._eps = weight, eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        normed: Tensor = kernels.rms_norm(x, self._weight, self._eps)
-        return normed
+        return F.rms_norm(x, self._weight.shape, self._weight, self._eps)
 
 
 class _Reader:

@@ -11,27 +11,45 @@ from torch import Tensor
 
 
 class Splice:
-    """Where rows stand once the past of every stream is put before its new rows.
+    """Puts the past of every stream before its new rows, and takes apart what is made of that.
 
-    Two streams with 2 and 1 new rows (a, b) and a past of 2 (x, y) are spliced into x x a a y y b:
-    `new` is [2, 3, 6], `past` [0, 1, 4, 5], and `next_past`, the last 2 of each, [2, 3, 5, 6].
+    Two streams with 2 and 1 new rows (a, b) and a past of 2 (x, y) become x x a a y y b. Streams
+    that all bring as many, most of the time one hop each, become a row of a tensor each, in half
+    the time and with nothing computed in vain.
     """
 
     def __init__(self, lengths: Tensor, num_past: int) -> None:
         """Lay out `lengths` [S] new rows of each stream (int64) after `num_past` old ones each."""
-        streams = torch.repeat_interleave(lengths)  # [T]: whose row it is
-        steps = torch.arange(num_past)
-        starts = lengths.cumsum(0) - lengths + num_past * torch.arange(len(lengths))
-        self.num_past = num_past
-        self.new = torch.arange(len(streams)) + num_past * (streams + 1)  # [T]
-        self.past = (starts[:, None] + steps).flatten()  # [S · P]
-        self.next_past = (starts[:, None] + lengths[:, None] + steps).flatten()  # [S · P]
+        self._num_streams, self._num_past = len(lengths), num_past
+        self._length = int(lengths[0]) if bool((lengths == lengths[0]).all()) else None
+        if self._length is None:
+            streams = torch.repeat_interleave(lengths)  # [T]: whose row it is
+            steps = torch.arange(num_past)
+            starts = lengths.cumsum(0) - lengths + num_past * torch.arange(len(lengths))
+            self._new = torch.arange(len(streams)) + num_past * (streams + 1)  # [T]
+            self._past = (starts[:, None] + steps).flatten()  # [S · P]
+            self._next_past = (starts[:, None] + lengths[:, None] + steps).flatten()  # [S · P]
 
     def join(self, past: Tensor, rows: Tensor) -> Tensor:
-        """Put [S, P, C] and [T, C] together: [S · P + T, C]."""
-        joined = rows.new_empty(len(self.past) + len(rows), rows.shape[1])
-        joined.index_copy_(0, self.past, past.flatten(0, 1))
-        return joined.index_copy_(0, self.new, rows)
+        """Put [S, P, C] and [T, C] together: [1, S · P + T, C], or [S, P + T / S, C]."""
+        if self._length is not None:
+            return torch.cat((past, rows.view(len(past), self._length, rows.shape[1])), dim=1)
+        joined = rows.new_empty(len(self._past) + len(rows), rows.shape[1])
+        joined.index_copy_(0, self._past, past.flatten(0, 1))
+        return joined.index_copy_(0, self._new, rows)[None]
+
+    def rows_of(self, y: Tensor) -> Tensor:
+        """Return the new rows [T, C] of what was made of each joined row but the first P."""
+        if self._length is not None:
+            return y.flatten(0, 1)
+        return y[0].index_select(0, self._new - self._num_past)
+
+    def next_past(self, joined: Tensor) -> Tensor:
+        """Return the last P rows of every stream, [S, P, C]."""
+        if self._length is not None:
+            return joined[:, self._length :]
+        last = joined[0].index_select(0, self._next_past)
+        return last.view(self._num_streams, self._num_past, last.shape[1])
 
 
 class CausalConv:
@@ -52,9 +70,9 @@ class CausalConv:
         as long. What comes out where a stream's past is counts for nothing.
         """
         joined = splice.join(past, x)
-        num = len(joined) - splice.num_past
-        y = torch.addcmul(self.bias, joined[:num], self.weight[0])
+        num = joined.shape[1] - past.shape[1]
+        y = torch.addcmul(self.bias, joined[:, :num], self.weight[0])
         for j in range(1, len(self.weight)):
-            y.addcmul_(joined[j : j + num], self.weight[j])
-        past.copy_(joined.index_select(0, splice.next_past).view_as(past))
-        return y.index_select(0, splice.new - splice.num_past)
+            y.addcmul_(joined[:, j : j + num], self.weight[j])
+        past.copy_(splice.next_past(joined))
+        return splice.rows_of(y)

@@ -28,14 +28,28 @@ def test_splice_puts_each_streams_past_before_its_rows() -> None:
     past = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])
     joined = splice.join(past, torch.tensor([[10.0], [20.0], [30.0]]))
     assert joined.flatten().tolist() == [1, 2, 10, 20, 3, 4, 30]
-    assert joined[splice.new].flatten().tolist() == [10, 20, 30]
-    assert joined[splice.next_past].flatten().tolist() == [10, 20, 4, 30]
+    assert splice.rows_of(joined[:, 2:]).flatten().tolist() == [10, 20, 30]
+    assert splice.next_past(joined).tolist() == [[[10], [20]], [[4], [30]]]
+
+
+def test_streams_in_step_stand_side_by_side() -> None:
+    splice = Splice(torch.tensor([1, 1]), 2)
+    past = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])
+    joined = splice.join(past, torch.tensor([[10.0], [20.0]]))
+    assert joined.tolist() == [[[1], [2], [10]], [[3], [4], [20]]]
+    assert splice.rows_of(joined[:, 2:]).flatten().tolist() == [10, 20]
+    assert splice.next_past(joined).tolist() == [[[2], [10]], [[4], [20]]]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     kernel=st.integers(1, 8),
-    calls=st.lists(st.lists(st.integers(0, 12), min_size=3, max_size=3), min_size=1, max_size=6),
+    calls=st.lists(
+        st.lists(st.integers(0, 12), min_size=3, max_size=3)
+        | st.integers(0, 12).map(lambda num: [num] * 3),
+        min_size=1,
+        max_size=6,
+    ),
 )
 def test_any_split_of_any_streams_equals_each_at_once(kernel: int, calls: list[list[int]]) -> None:
     conv = random_conv(kernel)
