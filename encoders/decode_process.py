@@ -126,8 +126,13 @@ class Decoders:
                     output.close()
                     lease.close()
                     raise _unavailable() from None
-        frames, frames_writer = await asyncio.open_unix_connection(sock=output)
-        ends, lease_writer = await asyncio.open_unix_connection(sock=lease)
+        with contextlib.ExitStack() as unless_connected:  # a cancelled task leaves nothing open
+            unless_connected.callback(output.close)
+            unless_connected.callback(lease.close)
+            frames, frames_writer = await asyncio.open_unix_connection(sock=output)
+            unless_connected.callback(frames_writer.close)
+            ends, lease_writer = await asyncio.open_unix_connection(sock=lease)
+            unless_connected.pop_all()
         child = _Child(job, frames, ends)
         try:
             yield child

@@ -12,7 +12,7 @@ from typing import Any
 import av
 import numpy as np
 
-from sensorium.encoders.decode_job import SOUND_FORMATS, Job, RawSound
+from sensorium.encoders.decode_job import SOUND_FORMATS, VIDEO_FORMATS, Job, RawSound
 from sensorium.encoders.media import MediaError, MediaFrame, Pts, Samples
 
 _DEMUXERS = "wav,w64,aiff,flac,mp3,ogg,aac,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
@@ -61,7 +61,7 @@ def opened(file: io.BufferedReader, job: Job) -> Any:
         limit = f"{limits.max_streams} streams, or takes more than {limits.max_memory_mib} MiB"
         raise MediaError("too_large", f"The file has more than {limit} to open.") from None
     except (av.error.FFmpegError, ValueError, OSError):
-        raise _unreadable(file) from None
+        raise _unreadable(file, job) from None
     for stream in (*container.streams.audio, *container.streams.video):
         if stream.codec_context is not None:
             stream.thread_type, stream.codec_context.thread_count = "NONE", 1
@@ -234,7 +234,7 @@ def _check_raw(raw: RawSound, file: io.BufferedReader) -> None:
         raise MediaError("unsupported_format", message)
 
 
-def _unreadable(file: io.BufferedReader) -> MediaError:
+def _unreadable(file: io.BufferedReader, job: Job) -> MediaError:
     """Say why a container can't be opened, as far as its first bytes tell."""
     file.seek(0)
     head = file.read(12)
@@ -243,9 +243,9 @@ def _unreadable(file: io.BufferedReader) -> MediaError:
     is_wav = head[:4] == b"RIFF" and head[8:] in (b"", b"WAVE")
     if is_wav or head[:4] in (b"fLaC", b"OggS", b"\x1aE\xdf\xa3") or head[:3] == b"ID3":
         return MediaError("damaged", "The file is damaged or cut off: it can't be decoded.")
+    formats = VIDEO_FORMATS if job.kind == "video" else SOUND_FORMATS
     return MediaError(
-        "unsupported_format",
-        f"The file can't be decoded: it is damaged, or none of {SOUND_FORMATS}.",
+        "unsupported_format", f"The file can't be decoded: it is damaged, or none of {formats}."
     )
 
 

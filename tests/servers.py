@@ -32,10 +32,13 @@ class Server:
 
     @property
     def engine_pid(self) -> int:
-        """Return the process id of the engine, the gateway's only child."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        (pid,) = path.read_text().split()
-        return int(pid)
+        """Return the process id of the engine, a child of the gateway."""
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        children = [int(pid) for thread in threads for pid in thread.read_text().split()]
+        (engine,) = [
+            pid for pid in children if b"core.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        return engine
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
         """Wait until `/ready` answers 200; raises TimeoutError with the log's end."""

@@ -283,7 +283,10 @@ def show(data: bytes, event_id: str | None = None) -> CreateItem:
 
 
 def decoders() -> set[int]:
-    """Return the processes that decode files for this one: grandchildren, by a warm server."""
+    """Return the processes that decode files for this one: children of a warm server of its own.
+
+    Other tests' servers have children as well.
+    """
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -291,7 +294,15 @@ def decoders() -> set[int]:
         except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
         parents[int(stat.parent.name)] = int(fields[1])
-    return {pid for pid, parent in parents.items() if parents.get(parent) == os.getpid()}
+    ours = {pid for pid, parent in parents.items() if parent == os.getpid() and is_warm(pid)}
+    return {pid for pid, parent in parents.items() if parent in ours}
+
+
+def is_warm(pid: int) -> bool:
+    try:
+        return b"decode_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        return False
 
 
 async def until(holds: Callable[[], bool]) -> None:
