@@ -200,7 +200,8 @@ async def test_log_probabilities_are_of_the_answers_tokens(client: AsyncOpenAI) 
         assert len(likeliest) == 20
         assert likeliest[0] == token.logprob  # greedy
         assert 0 < sum(map(math.exp, likeliest)) <= 1 + 1e-4
-    streamed, text = [], ""
+    streamed: list[Any] = []
+    text = ""
     async for chunk in await client.chat.completions.create(**ask, stream=True):
         choice_now = chunk.choices[0]
         if choice_now.delta.content:
