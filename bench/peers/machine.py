@@ -1,10 +1,14 @@
-"""What the machine itself gives: reading speed of its memory, and what other programs took."""
+"""What the machine itself gives: memory, large products, and what other programs took."""
 
 import os
 import time
 from pathlib import Path
 
 import torch
+
+from sensorium.encoders.linear import Linear
+
+_SIDE = 2048
 
 
 def read_bandwidth() -> float:
@@ -40,3 +44,18 @@ class Others:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             busy -= int(fields[11]) + int(fields[12])
         return busy / os.sysconf("SC_CLK_TCK")
+
+
+def multiply_rate(dtype: torch.dtype) -> float:
+    """Operations per second, two a multiplication, of all of torch's threads in large products.
+
+    The better of torch's product and one with the weight laid out beforehand; the best of three.
+    """
+    a, b = (torch.randn(_SIDE, _SIDE).to(dtype) for _ in range(2))
+    laid_out, best = Linear(b), float("inf")
+    for multiply in (lambda: a @ b, lambda: laid_out(a)):
+        for _ in range(3):
+            begin = time.perf_counter()
+            multiply()
+            best = min(best, time.perf_counter() - begin)
+    return 2 * _SIDE**3 / best
