@@ -1,5 +1,6 @@
 """One clip of the encoder pool: what waits to be encoded, since when, and how urgent it is."""
 
+import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -130,16 +131,28 @@ class Batch(Generic[Key]):
     pausing: bool
 
 
-def next_batch(clips: Iterable[Clip[Key]], *, live_only: bool) -> Batch[Key] | None:
+def next_batch(
+    clips: Iterable[Clip[Key]], *, live_only: bool, num_threads: int
+) -> Batch[Key] | None:
     """Take the media of the most urgent clip and of all that can share its batch, None if none is
-    due. With `live_only` the others wait."""
+    due. With `live_only` the others wait.
+
+    Of an encoder's talkers a batch takes one thread's share. A clip is in one batch at a time: were
+    all in one that takes longer than their media comes in, the other threads would never have any.
+    """
+    clips = list(clips)
     due = sorted(
         (clip for clip in clips if clip.due_at is not None and (clip.live or not live_only)),
         key=Clip.urgency,
     )
     if not due:
         return None
-    chosen = [clip for clip in due if clip.kind() == due[0].kind()][: due[0].encoder.max_batch]
+    first = due[0]
+    most = first.encoder.max_batch
+    if first.live:
+        num_talkers = sum(clip.live and clip.encoder is first.encoder for clip in clips)
+        most = min(most, math.ceil(num_talkers / num_threads))
+    chosen = [clip for clip in due if clip.kind() == first.kind()][:most]
     final, pausing = chosen[0].is_ending(), not chosen[0].is_ready()
     for clip in chosen:
         clip.due_at = None

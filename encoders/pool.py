@@ -246,8 +246,9 @@ class EncoderPool(Generic[Key]):
 
     def _take_batch(self) -> Batch[Key] | None:
         """Take what is most urgent of what this thread may do. The lock is held."""
-        files_must_wait = self._num_file_batches >= max(1, len(self._threads) - 1)
-        batch = next_batch(self._clips.values(), live_only=files_must_wait)
+        num = len(self._threads)
+        files_must_wait = self._num_file_batches >= max(1, num - 1)
+        batch = next_batch(self._clips.values(), live_only=files_must_wait, num_threads=num)
         if batch is not None and not batch.live:
             self._num_file_batches += 1
         return batch

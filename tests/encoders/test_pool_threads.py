@@ -63,6 +63,17 @@ def test_talkers_may_use_all_threads() -> None:
     second.join()
 
 
+def test_no_thread_takes_more_talkers_than_its_share() -> None:
+    encoder = ScriptedEncoder(max_batch=64)
+    pool = EncoderPool[str]({"audio": encoder}, on_output=lambda *_: None, num_threads=2)
+    for key, hints in (("film", FILE), *((key, LIVE) for key in "abcde")):
+        pool.open(key, "audio", hints)
+        pool.push(key, SECOND)
+    assert pool.run_once()
+    assert pool.run_once()
+    assert encoder.batches == [("push", 3), ("push", 2)]
+
+
 class CountingEncoder(ScriptedEncoder):
     """Notes how many threads torch would use for it."""
 
