@@ -7,23 +7,23 @@ process in turn, round after round, so that what else runs on the machine hits a
 show the best and the median. Sound: a pass over one hop of each of 1 to 32 streams, and from that
 and from the clock how many streams are followed in real time. Pictures and a group of video: rows
 per second, extrapolated from 4 of 50 layers. The limits are the products of large matrices and the
-reading of memory, measured in between. Five minutes and 7 GB.
+reading of memory, measured in between. Three minutes and 7 GB.
 """
 
 import argparse
 import json
 import os
 import statistics
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from peers.machine import Others, multiply_rate, read_bandwidth
 from streams import BEHIND_S, HOP_S, most_streams
+from timing import timed, timed_apart
 from towers import (
     ALL_LAYERS,
     HOP,
@@ -38,14 +38,10 @@ from transformers.models.muse_spark.modeling_muse_spark import (
     MuseSparkAudioConv1dPaddingCache as PaddingCache,
 )
 
-from sensorium.encoders.one_core import use_one_core
 from sensorium.encoders.sizing import grid
 
 BATCHES = (1, 4, 8, 16, 32)
 CORES = len(os.sched_getaffinity(0))
-PASSES = 4
-"""Passes of sound in a row, of each kind and round; pictures take seconds, so one."""
-
 SEEN = {"224×224": (224, 224, 4096), "480×640": (480, 640, 4096), "video group": (480, 640, 144)}
 """Height, width and most cells; a group of video has the cells of transformers' own default."""
 
@@ -54,59 +50,22 @@ Times = dict[str, list[float]]
 """Seconds of each run, by what was run."""
 
 
-def timed(call: Callable[[], object], passes: int = PASSES) -> list[float]:
-    """Return what each of some calls took."""
-    taken = []
-    for _ in range(passes):
-        begin = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - begin)
-    return taken
-
-
-def timed_apart(calls: list[Callable[[], object]]) -> list[float]:
-    """Run each call on a thread and core of its own, all at once; time by time as `timed`."""
-    barrier = threading.Barrier(len(calls) + 1)
-
-    def run(call: Callable[[], object]) -> None:
-        use_one_core()
-        for _ in range(PASSES):
-            barrier.wait()
-            call()
-            barrier.wait()
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    taken = []
-    for _ in range(PASSES):
-        barrier.wait()
-        begin = time.perf_counter()
-        barrier.wait()
-        taken.append(time.perf_counter() - begin)
-    for thread in threads:
-        thread.join()
-    return taken
-
-
 def sound_ways(towers: Towers, count: int) -> Iterator[tuple[str, Callable[[], list[float]]]]:
     """Yield the ways to encode one hop of `count` streams (of as many for each core, if apart)."""
     random = np.random.default_rng(count)
     samples = random.normal(0, 0.1, (count, HOP)).astype(np.float32)
-    clips, cache = [towers.open(count) for _ in range(CORES)], [PaddingCache() for _ in range(3)]
+    clips = [towers.open(count) for _ in range(CORES)]
+    caches: list[object] = [PaddingCache() for _ in range(CORES)]  # type: ignore[no-untyped-call]
     yield "ours", lambda: timed(lambda: towers.hear(samples, clips[0]))
     yield (
         "ours, a core each",
-        lambda: timed_apart([lambda own=own: towers.hear(samples, own) for own in clips]),
+        lambda: timed_apart([partial(towers.hear, samples, own) for own in clips]),
     )
-    yield "transformers", lambda: timed(lambda: towers.peer_hears(samples, cache[0]))
+    yield "transformers", lambda: timed(lambda: towers.peer_hears(samples, caches[0]))
     if count == 1:
-        own_caches = [PaddingCache() for _ in range(CORES)]
         yield (
             "transformers, a core each",
-            lambda: timed_apart(
-                [lambda own=own: towers.peer_hears(samples, own) for own in own_caches]
-            ),
+            lambda: timed_apart([partial(towers.peer_hears, samples, own) for own in caches]),
         )
 
 
@@ -221,10 +180,11 @@ class Figures:
             print(f"  {label:26}" + "".join(f"{share:15.0%}" for share in shares))
 
     def print_streams(self, towers: Towers) -> None:
-        """Print how many streams are followed: by the times of passes, and ours by the clock too.
+        """Print how many streams are followed: by the clock, and by the times of passes.
 
-        Passes of HOP_S take each stream in once, so those in any phase are followed as those in
-        step are, a hop later at most. transformers' cache of a batch takes no others in.
+        The clock is for ours alone. Times are what it would show if nothing ever waited or was
+        taken at a bad moment: bounds, the peer's too. transformers' cache of a batch takes in no
+        streams but those in step.
         """
         name = name_of(towers)
         heard, clock = self.heard[name], self.streams[name]
@@ -239,11 +199,15 @@ class Figures:
         }
         limit = HOP_S * self.flops[name] / audio_flops(towers.sizes)
         print(f"\n{name}, streams at real time; products alone would allow {limit:.0f}")
-        print(f"  {'ours by times':46}{ours:8.1f}")
         for way, number in clock.items():
-            print(f"  {'ours by the clock, ' + way:46}{number:8}")
+            print(f"  {'ours by the clock, ' + way:50}{number:8}")
+        print(f"  {'ours by times, in step':50}{ours:8.1f}")
+        followed = max(clock.values())
         for way, streams in theirs.items():
-            print(f"  {'transformers by times, ' + way:46}{streams:8.1f}{ours / streams:8.1f} ×")
+            print(
+                f"  {'transformers by times, ' + way:50}{streams:8.1f}; ours by the clock "
+                f"{followed / streams:.1f} ×, by times {ours / streams:.1f} ×"
+            )
 
     def print_sight(self, towers: Towers) -> None:
         """Print rows per second of the whole tower."""

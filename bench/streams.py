@@ -1,5 +1,6 @@
 """How many streams of sound the encoder pool follows by the clock, each in a phase of its own."""
 
+import os
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from sensorium.encoders.pool import EncoderPool
 
 HOP, RATE_HZ, HOP_S = 1920, 24_000, 0.08
 NUM_HOPS = 25
+CORES = len(os.sched_getaffinity(0))
 IDLE_S = 0.0002
 
 BEHIND_S = 2 * HOP_S
@@ -43,11 +45,11 @@ def slowest_hop_s(
 ) -> float:
     """Let streams talk for two seconds; return how long a hop took at most once it was complete.
 
-    With `one_core_each` the pool has two threads of one core, as in `serve`; without, one thread
+    With `one_core_each` the pool has a thread a core, as in `serve`; without, one thread
     whose operators use all cores. A run ends when a hop took longer than `limit_s`.
     """
     told = _Told()
-    pool = EncoderPool({"audio": encoder}, on_output=told.take, num_threads=2)
+    pool = EncoderPool({"audio": encoder}, on_output=told.take, num_threads=CORES)
     phases = random.Random(seed)
     begin = time.monotonic() + 0.2
     for stream in range(num_streams):

@@ -43,6 +43,7 @@ class Towers:
 
     def hear(self, samples: Samples, clips: list[MuseClip]) -> Tensor:
         """Encode `samples` [S, HOP], a hop for each of S streams: [S, D]."""
+        frames: list[tuple[MediaFrame, ...]]
         frames = [(MediaFrame(pts=Pts(0), rate_hz=RATE_HZ, data=hop),) for hop in samples]
         return torch.cat([out.rows[0].values for out in self.audio.push(frames, clips)])
 
@@ -94,7 +95,8 @@ def _check(towers: Towers, most: float) -> None:
     from transformers.models.muse_spark import modeling_muse_spark as muse_spark
 
     random = np.random.default_rng(0)
-    cache, clips = muse_spark.MuseSparkAudioConv1dPaddingCache(), towers.open(3)
+    cache = muse_spark.MuseSparkAudioConv1dPaddingCache()  # type: ignore[no-untyped-call]
+    clips = towers.open(3)
     group = random.integers(0, 256, (2, 84, 56, 3), np.uint8)
     pairs = [(towers.vision.encode([group])[0], towers.peer_sees(group))]
     for _ in range(3):
