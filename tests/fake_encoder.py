@@ -32,9 +32,7 @@ class ScriptedEncoder:
     name: str = "scripted"
     revision: str = "1"
     max_batch: int = 4
-    intake: Intake = field(
-        default_factory=lambda: Intake(encoder="scripted", rate_hz=RATE_HZ)
-    )
+    intake: Intake = field(default_factory=lambda: Intake(encoder="scripted", rate_hz=RATE_HZ))
     batches: list[tuple[str, int]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     entered: threading.Event = field(default_factory=threading.Event)
