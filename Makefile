@@ -45,10 +45,11 @@ types: $(DEV) .links/sensorium
 weights: $(ENGINE)
 	@$(BIN)/sensorium pull
 
-# Debian's, for the tests of the page and of spoken questions.
-packages:
+# Debian's, for the tests of the page, of spoken questions, and of text in pictures (opencv wants libGL).
+packages: $(DEV)
 	@missing=""; \
 	for tool in chromium espeak-ng; do command -v $$tool > /dev/null || missing+=" $$tool"; done; \
+	$(BIN)/python -c 'import ctypes; ctypes.CDLL("libGL.so.1")' 2> /dev/null || missing+=" libgl1"; \
 	if [[ -z "$$missing" ]]; then exit 0; fi; \
 	if ! command -v apt-get > /dev/null; then echo "the tests need$$missing"; exit 1; fi; \
 	as_root=$$([[ $$(id -u) == 0 ]] || echo sudo); \
