@@ -289,6 +289,21 @@ async def test_child_that_lies_is_an_error_of_the_file(lie: bytes) -> None:
     assert child.end == End(exit_code=0, cpu_s=0.0, max_rss_kib=1)
 
 
+class TightJob(Job):
+    """A job whose reader takes less than its child believes."""
+
+    @property
+    def max_output_bytes(self) -> int:
+        return 300_000
+
+
+async def test_what_a_child_sends_in_all_is_counted_by_its_reader(decoders: Decoders) -> None:
+    job = TightJob(kind="sound", rate_hz=16_000)
+    assert await drain(decoders, job, wav(bytes(2 * 16_000 * 4))) > 0
+    error = await refused(decoders, job, wav(bytes(2 * 16_000 * 6)))
+    assert (error.code, str(error)) == ("too_large", "The file gives more than 300000 bytes.")
+
+
 async def test_child_is_read_as_it_speaks() -> None:
     frames, ends = asyncio.StreamReader(), asyncio.StreamReader()
     frames.feed_data(head() + np.float32(0.5).tobytes() + b"{}\n")
