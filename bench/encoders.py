@@ -55,7 +55,7 @@ def sound_ways(towers: Towers, count: int) -> Iterator[tuple[str, Callable[[], l
     random = np.random.default_rng(count)
     samples = random.normal(0, 0.1, (count, HOP)).astype(np.float32)
     clips = [towers.open(count) for _ in range(CORES)]
-    caches: list[object] = [PaddingCache() for _ in range(CORES)]  # type: ignore[no-untyped-call]
+    caches: list[object] = [PaddingCache() for _ in range(CORES)]  # type: ignore[no-untyped-call]  # untyped there
     yield "ours", lambda: timed(lambda: towers.hear(samples, clips[0]))
     yield (
         "ours, a core each",

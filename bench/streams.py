@@ -80,17 +80,17 @@ def _talk(pool: EncoderPool[int], told: _Told, limit_s: float) -> None:
     for at, stream, number in ready:
         if told.late_s > limit_s:
             return
-        time.sleep(max(0.0, at - time.monotonic()))
+        time.sleep(max(0.0, at - time.monotonic()))  # hops come at speaking pace
         pool.push(stream, MediaFrame(pts=Pts(number * HOP), rate_hz=RATE_HZ, data=sound))
     deadline = time.monotonic() + limit_s
     while sum(told.num_out.values()) < len(ready) and time.monotonic() < deadline:
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks, up to the deadline
 
 
 def _serve(pool: EncoderPool[int], ended: threading.Event) -> None:
     while not ended.is_set():
         if not pool.run_once():
-            time.sleep(IDLE_S)
+            time.sleep(IDLE_S)  # nothing is ready yet: look again soon
 
 
 def most_streams(

@@ -95,7 +95,7 @@ def _check(towers: Towers, most: float) -> None:
     from transformers.models.muse_spark import modeling_muse_spark as muse_spark
 
     random = np.random.default_rng(0)
-    cache = muse_spark.MuseSparkAudioConv1dPaddingCache()  # type: ignore[no-untyped-call]
+    cache = muse_spark.MuseSparkAudioConv1dPaddingCache()  # type: ignore[no-untyped-call]  # untyped there
     clips = towers.open(3)
     group = random.integers(0, 256, (2, 84, 56, 3), np.uint8)
     pairs = [(towers.vision.encode([group])[0], towers.peer_sees(group))]

@@ -36,10 +36,8 @@ class MuseImage:
 
         Raises ValueError for a tower or preprocessing that isn't Muse's.
         """
-        if not sources.config.get(SECTION):
-            return None
-        tower = shared_tower(sources)
-        return cls(tower, VisionSettings.read(sources.folder, tower.config))
+        eyes = vision_of(sources)
+        return None if eyes is None else cls(*eyes)
 
     def __init__(self, tower: VisionTower, settings: VisionSettings) -> None:
         self._tower = tower
@@ -107,6 +105,14 @@ class MuseImage:
     def _group(self, pixels: Pixels) -> Group:
         """A still picture is a group of frames that all show it."""
         return np.broadcast_to(pixels, (self._tower.config.frames_per_group, *pixels.shape))
+
+
+def vision_of(sources: EncoderSources) -> tuple[VisionTower, VisionSettings] | None:
+    """Return the tower that pictures and videos share, and its settings; None if there is none."""
+    if not sources.config.get(SECTION):
+        return None
+    tower = shared_tower(sources)
+    return tower, VisionSettings.read(sources.folder, tower.config)
 
 
 def revision(tower: VisionTower, *settings: object) -> str:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sensorium.encoders.base import ClipHints, EncoderSources, Output, Rows
-from sensorium.encoders.image import revision
+from sensorium.encoders.image import revision, vision_of
 from sensorium.encoders.media import PICTURE_RATE_HZ, Intake, MediaFrame, Pixels
 from sensorium.encoders.sizing import misfit
-from sensorium.encoders.vit import Group, VisionTower, shared_tower
-from sensorium.encoders.vit_config import SECTION, VisionSettings
+from sensorium.encoders.vit import Group, VisionTower
+from sensorium.encoders.vit_config import VisionSettings
 
 
 @dataclass(slots=True)
@@ -57,10 +57,8 @@ class MuseVideo:
 
         Raises ValueError for a tower or preprocessing that isn't Muse's.
         """
-        if not sources.config.get(SECTION):
-            return None
-        tower = shared_tower(sources)
-        return cls(tower, VisionSettings.read(sources.folder, tower.config))
+        eyes = vision_of(sources)
+        return None if eyes is None else cls(*eyes)
 
     def __init__(self, tower: VisionTower, settings: VisionSettings) -> None:
         self._tower = tower

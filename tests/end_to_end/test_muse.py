@@ -333,7 +333,7 @@ async def _load(muse: Server, until: Callable[[dict[str, int]], bool]) -> dict[s
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not load or not until(load):
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.05)  # between two looks, PATIENCE_S at most
                     load = (await client.get(f"{muse.url}/health")).json().get("load", {})
         except TimeoutError:
             pytest.fail(f"the load stays {load}")

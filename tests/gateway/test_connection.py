@@ -310,7 +310,7 @@ async def until(holds: Callable[[], bool]) -> None:
     for _ in range(1000):
         if holds():
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # between two looks at other processes
     raise TimeoutError
 
 
